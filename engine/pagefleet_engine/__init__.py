@@ -1,0 +1,1 @@
+"""The paged-KV inference engine: continuous batching behind an OpenAI-compatible server."""

@@ -1,0 +1,1 @@
+"""The pagefleet operator: from an InferenceDeployment to a planned, running, autoscaled fleet."""
