@@ -1,0 +1,1 @@
+"""The main job on this machine: a cluster, the operator, one model, one answer."""
