@@ -1,4 +1,4 @@
-"""`make demo`: from nothing to a streamed chat answer, saying what happens and how long it takes."""
+"""`make demo`: from nothing to a streamed answer, saying what happens and how long it takes."""
 
 import os
 import sys
