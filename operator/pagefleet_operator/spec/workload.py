@@ -1,0 +1,41 @@
+"""spec.workload: what the fleet will be asked to do, as far as it is known."""
+
+from pydantic import Field
+
+from pagefleet_operator.spec.fields import Count, CountOrZero, DecimalText, SpecPart
+
+
+class TokenLengths(SpecPart):
+    """A length distribution by its median and its tail."""
+
+    p50: Count = Field(description="Half of the requests are at most this long.")
+    p95: Count = Field(description="95 of 100 requests are at most this long.")
+
+
+class WorkloadSpec(SpecPart):
+    """The expected traffic. All of it is optional; what is absent is derived from the model."""
+
+    max_model_len: Count | None = Field(
+        default=None,
+        description="Longest request, prompt plus answer, in tokens. Absent: what the model "
+        "supports, or less where that does not fit (then the plan says so).",
+    )
+    concurrency: Count | None = Field(
+        default=None,
+        description="Requests in progress at once that one replica should hold in memory.",
+    )
+    request_rate: DecimalText | None = Field(
+        default=None,
+        description='Requests per second over the whole fleet, as a decimal such as "2.5".',
+    )
+    input_tokens: TokenLengths | None = Field(
+        default=None, description="Length of prompts, in tokens."
+    )
+    output_tokens: TokenLengths | None = Field(
+        default=None, description="Length of answers, in tokens."
+    )
+    shared_prefix_tokens: CountOrZero | None = Field(
+        default=None,
+        description="Tokens at the start of a prompt that all requests share, such as a system "
+        "prompt; they are kept in memory once.",
+    )
