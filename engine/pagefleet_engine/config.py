@@ -89,9 +89,7 @@ class EngineConfig:
         for name in ("tensor_parallel_size", "pipeline_parallel_size"):
             value = getattr(self, name)
             if value != 1:
-                raise ConfigError(
-                    name, value, "this version runs one rank per replica; 1 works"
-                )
+                raise ConfigError(name, value, "this version runs one rank per replica; 1 works")
         if self.swap_space != 0:
             raise ConfigError(
                 "swap_space", self.swap_space, "this version preempts by recompute only; 0 works"
@@ -203,6 +201,4 @@ def _add_scheduler_arguments(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="reuse the KV blocks of equal prompt beginnings",
     )
-    group.add_argument(
-        "--scheduling-policy", default="fcfs", help="one of " + ", ".join(POLICIES)
-    )
+    group.add_argument("--scheduling-policy", default="fcfs", help="one of " + ", ".join(POLICIES))
