@@ -23,7 +23,7 @@ class Parallelism(SpecPart):
 class KVCache(SpecPart):
     """The store of keys and values of past tokens."""
 
-    dtype: Literal["auto", "fp8_e4m3", "int8", "int8k_int4v", "int4"] | None = Field(
+    dtype: Literal["auto", "fp8_e4m3", "int8"] | None = Field(
         default=None,
         description="Number format of the cache. Absent: the model's own; an 8-bit format halves "
         "the memory per token and costs a little accuracy.",

@@ -1,0 +1,1 @@
+"""Kubernetes objects of an InferenceDeployment, built as plain dictionaries."""
