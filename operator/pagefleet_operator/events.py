@@ -1,0 +1,105 @@
+"""Kubernetes events for what changed: one per transition of a condition, never one per look."""
+
+import datetime
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pagefleet_operator.api_errors import KubeError
+from pagefleet_operator.resources import EVENTS, Manifest
+
+logger = logging.getLogger(__name__)
+_REPEAT_AFTER_SECONDS = 600.0
+_LONGEST_NOTE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    reason: str
+    note: str
+    warning: bool = False
+
+
+class Creator(Protocol):
+    async def create(self, manifest: Manifest) -> Manifest: ...
+
+
+def transitions(
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+) -> list[Happening]:
+    """What conditions say now that they did not say before, by status and reason."""
+    known = {entry["type"]: (entry["status"], entry["reason"]) for entry in before}
+    return [
+        Happening(entry["reason"], f"{entry['type']}: {entry['message']}", _is_bad(entry))
+        for entry in after
+        if known.get(entry["type"]) != (entry["status"], entry["reason"])
+        and not (entry["type"] not in known and entry["status"] == "Unknown")
+    ]
+
+
+def _is_bad(condition: Mapping[str, Any]) -> bool:
+    """Progressing and ScalingLimited are no fault when they are False."""
+    return condition["status"] == "False" and condition["type"] not in (
+        "Progressing",
+        "ScalingLimited",
+    )
+
+
+class EventRecorder:
+    """Writes happenings about one object; the same one again only after ten minutes.
+
+    An event that cannot be written is logged: it must never fail a reconcile.
+    """
+
+    def __init__(self, kube: Creator, *, instance: str, clock: Callable[[], float]) -> None:
+        self._kube = kube
+        self._instance = instance
+        self._clock = clock
+        self._seen: dict[tuple[str, str, str], float] = {}
+
+    async def record(self, regarding: Manifest, happenings: Iterable[Happening]) -> None:
+        for happening in happenings:
+            if self._is_repeat(regarding["metadata"]["uid"], happening):
+                continue
+            try:
+                await self._kube.create(_event(regarding, happening, self._instance))
+            except KubeError as error:
+                logger.warning("event %s not written: %r", happening.reason, error)
+
+    def _is_repeat(self, uid: str, happening: Happening) -> bool:
+        now = self._clock()
+        self._seen = {key: at for key, at in self._seen.items() if now - at < _REPEAT_AFTER_SECONDS}
+        key = (uid, happening.reason, happening.note)
+        if key in self._seen:
+            return True
+        self._seen[key] = now
+        return False
+
+
+def _event(regarding: Manifest, happening: Happening, instance: str) -> Manifest:
+    metadata = regarding["metadata"]
+    stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
+    return {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {
+            "name": f"{metadata['name']}.{uuid.uuid4().hex[:16]}",
+            "namespace": metadata["namespace"],
+        },
+        "eventTime": stamp.replace("+00:00", "Z"),
+        "reportingController": "pagefleet.io/operator",
+        "reportingInstance": instance[:128],
+        "action": "Reconcile",
+        "type": "Warning" if happening.warning else "Normal",
+        "reason": happening.reason,
+        "note": happening.note[:_LONGEST_NOTE],
+        "regarding": {
+            "apiVersion": regarding["apiVersion"],
+            "kind": regarding["kind"],
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+        },
+    }
