@@ -1,0 +1,158 @@
+"""AutoscalerState: what one decision leaves to the next; immutable, bounded in size."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from pagefleet_operator.autoscaling.sample import Counters, EngineSample
+from pagefleet_operator.autoscaling.snapshot import FleetSnapshot, PodObservation, PodState
+
+HISTORY_LENGTH = 5
+STATISTICS_WINDOW_SECONDS = 180.0
+# After a longer silence of the controller itself, its windows no longer describe the fleet.
+MAX_EVALUATION_GAP_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What the fleet's counters grew by between two moments."""
+
+    start: float
+    end: float
+    growth: Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    at: float
+    up: int
+    down: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCount:
+    """The size of the fleet from `at` on."""
+
+    at: float
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleEvent:
+    at: float
+    from_replicas: int
+    to_replicas: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalerState:
+    observing_since: float | None = None
+    evaluated_at: float | None = None
+    samples: Mapping[str, EngineSample] = field(default_factory=lambda: MappingProxyType({}))
+    newborn: frozenset[str] = frozenset()  # pods seen before they could have counted anything
+    flows: tuple[Flow, ...] = ()
+    recommendations: tuple[Recommendation, ...] = ()
+    replica_counts: tuple[ReplicaCount, ...] = ()
+    preempting_since: float | None = None
+    slow_since: float | None = None
+    history: tuple[ScaleEvent, ...] = ()
+
+    def flow_since(self, since: float) -> Counters:
+        """Growth after `since`; a flow that began earlier counts by the share that overlaps."""
+        total = Counters()
+        for flow in self.flows:
+            if flow.end > since:
+                share = (flow.end - max(flow.start, since)) / (flow.end - flow.start)
+                total = total.plus(flow.growth if share == 1.0 else flow.growth.scaled(share))
+        return total
+
+    def observed_seconds(self, window: float, now: float) -> float:
+        """How much of the last `window` seconds has been observed."""
+        return min(window, now - self.observing_since) if self.observing_since is not None else 0.0
+
+
+def record_samples(state: AutoscalerState, snapshot: FleetSnapshot, now: float) -> AutoscalerState:
+    """Take this round's samples in: newest sample per pod, growth since the one before."""
+    restarted = state.evaluated_at is None or now - state.evaluated_at > MAX_EVALUATION_GAP_SECONDS
+    keep_after = now - max(
+        STATISTICS_WINDOW_SECONDS,
+        snapshot.settings.behavior.scale_down.stabilization_window_seconds,
+    )
+    flows = [flow for flow in state.flows if flow.end > keep_after]
+    return replace(
+        state,
+        observing_since=now if restarted else state.observing_since,
+        evaluated_at=now,
+        samples=MappingProxyType(_newest_samples(state.samples, snapshot.pods)),
+        newborn=_newborn(state.newborn, snapshot.pods),
+        flows=(*flows, *_new_flows(state, snapshot.pods)),
+        replica_counts=_count_replicas(state.replica_counts, snapshot, now),
+    )
+
+
+def remember_event(
+    history: tuple[ScaleEvent, ...], event: ScaleEvent | None
+) -> tuple[ScaleEvent, ...]:
+    """Append a change of size, unless it is the last one still waiting to be carried out."""
+    if event is None:
+        return history
+    if history:
+        last = history[-1]
+        if (last.from_replicas, last.to_replicas) == (event.from_replicas, event.to_replicas):
+            return history
+    return (*history, event)[-HISTORY_LENGTH:]
+
+
+def _newest_samples(
+    known: Mapping[str, EngineSample], pods: Iterable[PodObservation]
+) -> dict[str, EngineSample]:
+    newest = {}
+    for pod in pods:
+        sample = pod.sample or known.get(pod.name)
+        if sample is not None:
+            newest[pod.name] = sample
+    return newest
+
+
+def _newborn(known: frozenset[str], pods: Iterable[PodObservation]) -> frozenset[str]:
+    """Pods that this controller saw start, and that have not reported yet."""
+    return frozenset(
+        pod.name
+        for pod in pods
+        if pod.sample is None
+        and (pod.name in known or pod.state in (PodState.PENDING, PodState.STARTING))
+    )
+
+
+def _new_flows(state: AutoscalerState, pods: Iterable[PodObservation]) -> list[Flow]:
+    """One flow per span of time, all pods with the same span together."""
+    growths: dict[tuple[float, float], Counters] = {}
+    for pod in pods:
+        if pod.sample is None:
+            continue
+        before = state.samples.get(pod.name)
+        start = before.scraped_at if before else state.evaluated_at
+        if start is None or start >= pod.sample.scraped_at:
+            continue
+        if before is None and pod.name not in state.newborn:
+            continue  # its counters may be hours old: only a baseline
+        growth = pod.sample.counters.since(before.counters if before else Counters())
+        span = (start, pod.sample.scraped_at)
+        growths[span] = growths[span].plus(growth) if span in growths else growth
+    return [Flow(start, end, growth) for (start, end), growth in growths.items()]
+
+
+def _count_replicas(
+    counts: tuple[ReplicaCount, ...], snapshot: FleetSnapshot, now: float
+) -> tuple[ReplicaCount, ...]:
+    """Keep each change of size, and the last one before the longest policy period."""
+    if not counts or counts[-1].replicas != snapshot.current_replicas:
+        counts = (*counts, ReplicaCount(now, snapshot.current_replicas))
+    behavior = snapshot.settings.behavior
+    policies = (*behavior.scale_up.policies, *behavior.scale_down.policies)
+    longest = max((policy.period_seconds for policy in policies), default=0.0)
+    while len(counts) > 1 and counts[1].at <= now - longest:
+        counts = counts[1:]
+    return counts
