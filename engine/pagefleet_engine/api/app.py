@@ -1,0 +1,43 @@
+"""The application: routes from a table, shared state, lifetime."""
+
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from pagefleet_engine.api import chat, completions, inspection, models, probes, tokenization
+from pagefleet_engine.api.errors import error_middleware
+from pagefleet_engine.api.service import SERVICE, Service
+
+MAX_BODY_BYTES = 8 * 1024**2
+
+ROUTES = (
+    web.get("/v1/models", models.list_models),
+    web.get("/v1/models/{model:.+}", models.get_model),
+    web.post("/v1/completions", completions.create_completion),
+    web.post("/v1/chat/completions", chat.create_chat_completion),
+    web.post("/tokenize", tokenization.tokenize),
+    web.post("/detokenize", tokenization.detokenize),
+    web.get("/health", probes.health),
+    web.get("/ready", probes.ready),
+    web.get("/drain", probes.get_drain),
+    web.post("/drain", probes.begin_drain),
+    web.delete("/drain", probes.cancel_drain),
+    web.get("/metrics", inspection.metrics),
+    web.get("/ledger", inspection.ledger),
+    web.get("/version", inspection.version),
+)
+
+
+def build_app(service: Service) -> web.Application:
+    app = web.Application(middlewares=[error_middleware], client_max_size=MAX_BODY_BYTES)
+    app[SERVICE] = service
+    app.add_routes(ROUTES)
+    app.cleanup_ctx.append(_run_service)
+    return app
+
+
+async def _run_service(app: web.Application) -> AsyncIterator[None]:
+    service = app[SERVICE]
+    service.start()
+    yield
+    await service.close()

@@ -1,0 +1,115 @@
+"""The child process that owns the engine core: receive commands, step, send what came out."""
+
+import logging
+import os
+import queue
+import signal
+import threading
+from multiprocessing.connection import Connection
+
+from pagefleet_engine.config import EngineConfig
+from pagefleet_engine.core_messages import (
+    AbortRequests,
+    AddRequests,
+    CoreCommand,
+    CoreFailed,
+    CoreMessage,
+    CoreReady,
+    Heartbeat,
+    StepDone,
+)
+from pagefleet_engine.engine_core import EngineCore
+from pagefleet_engine.errors import RequestError, StartupError
+from pagefleet_engine.request import EngineOutput, EngineRequest, FinishReason
+from pagefleet_engine.startup import build_engine_core
+
+HEARTBEAT_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+def run_core(config: EngineConfig, connection: Connection) -> None:
+    """Body of the child process; returns when the parent closes its end or the core fails."""
+    _prepare_process()
+    inbox = _Inbox(connection)
+    try:
+        core = build_engine_core(config)
+        connection.send(CoreReady(limits=core.limits, ledger=core.ledger(), stats=core.stats()))
+        while True:
+            connection.send(_advance(core, inbox))
+    except Exception as error:
+        log.exception("engine core failed")
+        connection.send(_failure(error))
+
+
+def _prepare_process() -> None:
+    # The parent decides when to stop: a signal to the process group must not end requests.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # The front end keeps torch out of its own process with this; here it is needed.
+    os.environ.pop("USE_TORCH", None)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s core: %(message)s")
+
+
+class _Inbox:
+    """Commands read by a thread, so that the parent's writes never wait for a step."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._commands: queue.SimpleQueue[CoreCommand] = queue.SimpleQueue()
+        threading.Thread(target=self._read, args=(connection,), daemon=True).start()
+
+    def _read(self, connection: Connection) -> None:
+        try:
+            while True:
+                self._commands.put(connection.recv())
+        except (EOFError, OSError):
+            # The parent is gone or done: nobody can receive the result of a running step.
+            os._exit(0)
+
+    def take(self, *, wait: bool) -> list[CoreCommand]:
+        """All commands that arrived; with `wait`, up to one heartbeat for the first."""
+        commands: list[CoreCommand] = []
+        try:
+            if wait:
+                commands.append(self._commands.get(timeout=HEARTBEAT_SECONDS))
+            while True:
+                commands.append(self._commands.get_nowait())
+        except queue.Empty:
+            return commands
+
+
+def _advance(core: EngineCore, inbox: _Inbox) -> CoreMessage:
+    """Apply what arrived, then run one step, or report the state where there is no work."""
+    refused: list[EngineOutput] = []
+    for command in inbox.take(wait=not core.has_work):
+        match command:
+            case AddRequests(requests):
+                refused += [output for item in requests for output in _add(core, item)]
+            case AbortRequests(request_ids):
+                core.abort(request_ids)
+    if core.has_work or refused:
+        outputs = core.step() if core.has_work else []
+        return StepDone(outputs=(*refused, *outputs), stats=core.stats())
+    return Heartbeat(stats=core.stats(), ledger=core.ledger())
+
+
+def _add(core: EngineCore, request: EngineRequest) -> list[EngineOutput]:
+    try:
+        core.add_request(request)
+    except RequestError as error:
+        return [
+            EngineOutput(
+                request_id=request.request_id, finish_reason=FinishReason.ERROR, error=str(error)
+            )
+        ]
+    return []
+
+
+def _failure(error: Exception) -> CoreFailed:
+    if isinstance(error, StartupError):
+        return CoreFailed(error.reason, str(error))
+    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
+        return CoreFailed("OutOfMemory", str(error) or "no memory left")
+    if "can't allocate memory" in str(error):  # torch's CPU allocator raises a bare RuntimeError
+        return CoreFailed("OutOfMemory", str(error))
+    return CoreFailed("EngineFailed", f"{type(error).__name__}: {error}")
