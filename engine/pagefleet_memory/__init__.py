@@ -1,1 +1,45 @@
 """The memory model: how a model's weights, workspace and KV cache fill an accelerator."""
+
+from pagefleet_memory.accelerator import Accelerator, accelerator_from_labels, cpu_accelerator
+from pagefleet_memory.checkpoint import CheckpointSummary
+from pagefleet_memory.errors import AcceleratorError, LimitError, MemoryModelError, ShapeError
+from pagefleet_memory.kv_cache import blocks_for_tokens, kv_block_bytes, num_kv_blocks
+from pagefleet_memory.ledger import Ledger, Measured, build_ledger, build_stage_ledgers
+from pagefleet_memory.limits import EngineLimits
+from pagefleet_memory.model_shape import ModelShape
+from pagefleet_memory.overhead import LedgerTerm
+from pagefleet_memory.plan import plan_serving
+from pagefleet_memory.plan_types import MemoryPlan, PlanResult, Refusal, Rejection
+from pagefleet_memory.precision import resolve_dtype
+from pagefleet_memory.workload import NodeGroup, Pins, TokenDistribution, Workload
+
+__all__ = [
+    "Accelerator",
+    "AcceleratorError",
+    "CheckpointSummary",
+    "EngineLimits",
+    "Ledger",
+    "LedgerTerm",
+    "LimitError",
+    "Measured",
+    "MemoryModelError",
+    "MemoryPlan",
+    "ModelShape",
+    "NodeGroup",
+    "Pins",
+    "PlanResult",
+    "Refusal",
+    "Rejection",
+    "ShapeError",
+    "TokenDistribution",
+    "Workload",
+    "accelerator_from_labels",
+    "blocks_for_tokens",
+    "build_ledger",
+    "build_stage_ledgers",
+    "cpu_accelerator",
+    "kv_block_bytes",
+    "num_kv_blocks",
+    "plan_serving",
+    "resolve_dtype",
+]

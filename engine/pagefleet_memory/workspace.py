@@ -1,0 +1,82 @@
+"""Ledger terms of one step: activations, rotary tables, logits."""
+
+from pagefleet_memory.accelerator import Accelerator
+from pagefleet_memory.constants import Profile, constant
+from pagefleet_memory.dtypes import dtype_bytes
+from pagefleet_memory.limits import EngineLimits
+from pagefleet_memory.model_shape import ModelShape
+from pagefleet_memory.overhead import LedgerTerm
+
+_INDEX_BYTES = 4
+
+
+def workspace_term(
+    shape: ModelShape, accelerator: Accelerator, limits: EngineLimits, profile: Profile
+) -> LedgerTerm:
+    """Peak of activations over a step of `max_num_batched_tokens`."""
+    activations = limits.max_num_batched_tokens * _widest_row_bytes(shape, limits)
+    floor = constant(f"{accelerator.kind.lower()}_forward_floor", profile)
+    gathered = _gathered_context_bytes(shape, limits) if accelerator.kind == "CPU" else 0
+    source = (
+        f"{limits.max_num_batched_tokens} tokens x max(3 I/TP + 2 h, attention) + experts; "
+        f"{floor.source}"
+    )
+    return LedgerTerm("workspace", activations + gathered + floor.value, source)
+
+
+def rope_term(shape: ModelShape, limits: EngineLimits) -> LedgerTerm:
+    """Cosine and sine rows up to `max_model_len`, and the block tables of all slots."""
+    width = min(shape.head_dim, 256)
+    rotary = limits.max_model_len * width * dtype_bytes(limits.dtype)
+    table_entries = -(-limits.max_model_len // limits.block_size) * limits.max_num_seqs
+    return LedgerTerm(
+        "rope_and_buffers",
+        rotary + table_entries * _INDEX_BYTES,
+        "max_model_len x head_dim; block tables of max_num_seqs x blocks x 4 B",
+    )
+
+
+def sampler_term(
+    shape: ModelShape, limits: EngineLimits, profile: Profile, *, stage: int, forward_bytes: int
+) -> LedgerTerm:
+    """Logits and what sampling makes of them; only the last stage samples."""
+    if stage != limits.pipeline_parallel_size - 1:
+        return LedgerTerm("sampler", 0, "only the last stage samples")
+    if profile == "vllm":
+        return _vllm_sampler_term(shape, limits, forward_bytes)
+    rows = min(constant("sampler_rows").value, limits.max_num_seqs)
+    per_logit = constant("sampler_bytes_per_logit")
+    return LedgerTerm(
+        "sampler",
+        rows * shape.vocab_size * per_logit.value,
+        f"{rows} rows at a time x vocabulary x {per_logit.value} B: {per_logit.source}",
+    )
+
+
+def _vllm_sampler_term(shape: ModelShape, limits: EngineLimits, forward_bytes: int) -> LedgerTerm:
+    """The sampler's peak replaces the forward's where it is higher."""
+    law = constant("sampler_millibytes_per_logit", "vllm")
+    entries = limits.max_num_seqs * shape.vocab_size
+    peak = entries * law.value // 1000 + constant("sampler_floor", "vllm").value
+    return LedgerTerm("sampler", max(0, peak - forward_bytes), law.source)
+
+
+def _widest_row_bytes(shape: ModelShape, limits: EngineLimits) -> int:
+    """Activations of one token where a layer is widest: MLP or attention, plus routed experts."""
+    tp = limits.tensor_parallel_size
+    experts = shape.experts_per_token * (shape.hidden_size + 2 * shape.moe_intermediate_size // tp)
+    mlp = 3 * -(-shape.intermediate_size // tp) if _has_dense_mlp(shape) else 0
+    queries = 2 * -(-shape.num_attention_heads // tp) * shape.head_dim
+    keys = 2 * max(1, shape.num_key_value_heads // tp) * shape.head_dim
+    widest = max(mlp, queries + keys) + 2 * shape.hidden_size
+    return (widest + experts) * dtype_bytes(limits.dtype)
+
+
+def _has_dense_mlp(shape: ModelShape) -> bool:
+    return any(kind.weights.mlp for kind in shape.layer_kinds)
+
+
+def _gathered_context_bytes(shape: ModelShape, limits: EngineLimits) -> int:
+    """K and V of one layer and one full-length request, gathered from their blocks on CPU."""
+    rows = 2 * max(1, shape.num_key_value_heads) * max(shape.head_dim, shape.v_head_dim)
+    return limits.max_model_len * rows * dtype_bytes(limits.dtype)
