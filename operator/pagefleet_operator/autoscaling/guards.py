@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pagefleet_operator.autoscaling.fleet import FleetView
 from pagefleet_operator.autoscaling.snapshot import FleetSnapshot
-from pagefleet_operator.autoscaling.state import AutoscalerState
+from pagefleet_operator.autoscaling.state import AutoscalerState, ReplicaCount
 
 PRESSURE_WINDOW_SECONDS = 60.0
 PREEMPTIONS_TO_STEP_UP = 1.0  # per minute and replica
@@ -52,13 +52,13 @@ def watch_pressure(
     state: AutoscalerState, snapshot: FleetSnapshot, fleet: FleetView, now: float
 ) -> AutoscalerState:
     """Remember since when preemptions, or latencies, have been too high without a break."""
-    preempting = (
-        preemptions_per_minute(state, fleet, PRESSURE_WINDOW_SECONDS, now) > PREEMPTIONS_TO_STEP_UP
-    )
+    if state.serving is None or state.serving.replicas != fleet.serving:
+        state = replace(state, serving=ReplicaCount(now, fleet.serving))
+    rate = _per_minute_and_replica(state, fleet, since=_pressure_since(state, now), now=now)
     slow = _needs_capacity(read_latency(state, snapshot, fleet, now), fleet)
     return replace(
         state,
-        preempting_since=_since(state.preempting_since, preempting, now),
+        preempting_since=_since(state.preempting_since, rate > PREEMPTIONS_TO_STEP_UP, now),
         slow_since=_since(state.slow_since, slow, now),
     )
 
@@ -94,19 +94,11 @@ def find_veto(
     return next((veto for veto in vetoes if veto is not None), None)
 
 
-def preemptions_per_minute(
-    state: AutoscalerState, fleet: FleetView, window: float, now: float
-) -> float:
-    """Preemptions per minute and ready replica."""
-    minutes = max(state.observed_seconds(window, now), PRESSURE_WINDOW_SECONDS) / 60
-    return state.flow_since(now - window).preemptions / minutes / max(1, len(fleet.ready))
-
-
 def read_latency(
     state: AutoscalerState, snapshot: FleetSnapshot, fleet: FleetView, now: float
 ) -> Latency:
     targets = snapshot.settings.targets
-    flow = state.flow_since(now - PRESSURE_WINDOW_SECONDS)
+    flow = state.flow_since(_pressure_since(state, now))
     ttft, itl = (
         histogram.quantile(0.9) if histogram.total >= MIN_OBSERVATIONS else None
         for histogram in (flow.time_to_first_token, flow.inter_token_latency)
@@ -119,6 +111,21 @@ def read_latency(
         itl_violated=itl_violated,
         itl_attainable=not itl_violated or _batch_is_filled(snapshot, fleet),
     )
+
+
+def _pressure_since(state: AutoscalerState, now: float) -> float:
+    """The last minute, but nothing from before the present number of pods was serving."""
+    changed_at = state.serving.at if state.serving else now
+    return max(now - PRESSURE_WINDOW_SECONDS, changed_at)
+
+
+def _per_minute_and_replica(
+    state: AutoscalerState, fleet: FleetView, *, since: float, now: float
+) -> float:
+    """Preemptions; a span under a minute counts as one, so that a single one is no rate."""
+    watched = state.observed_seconds(now - since, now)
+    minutes = max(watched, PRESSURE_WINDOW_SECONDS) / 60
+    return state.flow_since(since).preemptions / minutes / max(1, len(fleet.ready))
 
 
 def _since(since: float | None, holds: bool, now: float) -> float | None:
@@ -175,7 +182,7 @@ def _queueing(snapshot: FleetSnapshot, fleet: FleetView) -> Veto | None:
 
 
 def _preempting(state: AutoscalerState, fleet: FleetView, window: float, now: float) -> Veto | None:
-    rate = preemptions_per_minute(state, fleet, window, now)
+    rate = _per_minute_and_replica(state, fleet, since=now - window, now=now)
     if rate <= PREEMPTIONS_TO_VETO:
         return None
     return Veto("Preempting", f"{rate:.1f} preemptions per minute and replica")

@@ -55,6 +55,7 @@ class AutoscalerState:
     flows: tuple[Flow, ...] = ()
     recommendations: tuple[Recommendation, ...] = ()
     replica_counts: tuple[ReplicaCount, ...] = ()
+    serving: ReplicaCount | None = None  # the number of serving pods, and since when
     preempting_since: float | None = None
     slow_since: float | None = None
     history: tuple[ScaleEvent, ...] = ()
