@@ -30,7 +30,7 @@ _COLUMNS = (
     ("Model", "string", ".spec.model.uri", 0),
     ("Accelerator", "string", ".status.plan.accelerator.product", 0),
     ("TP", "integer", ".status.plan.chosen.tensorParallelSize", 0),
-    ("Desired", "integer", ".status.replicas", 0),
+    ("Replicas", "integer", ".status.replicas", 0),
     ("Ready", "integer", ".status.readyReplicas", 0),
     ("KV-Tokens", "integer", ".status.plan.kvTokens", 0),
     ("Status", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pagefleet_memory import MemoryModelError, ModelShape
-
 from pagefleet_operator.capabilities import Capabilities
 from pagefleet_operator.images import Images
 from pagefleet_operator.manifests import names
@@ -22,7 +21,7 @@ from pagefleet_operator.manifests.security import (
     container_security_context,
     pod_security_context,
 )
-from pagefleet_operator.model_source import ClaimSource, HubSource, ImageSource, parse_model_uri
+from pagefleet_operator.model_source import ClaimSource, ImageSource, parse_model_uri
 from pagefleet_operator.resources import Manifest
 from pagefleet_operator.spec import InferenceDeployment
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pagefleet_memory import AcceleratorError, NodeGroup, accelerator_from_labels, cpu_accelerator
-
 from pagefleet_operator.spec import InferenceDeploymentSpec
 from pagefleet_operator.spec.quantity import parse_quantity
 
@@ -244,9 +243,7 @@ def _gpu_groups(nodes: Sequence[Node]) -> tuple[NodeGroup, ...]:
     )
 
 
-def gpu_group(
-    product: str, *, gpus: int, nodes: int, memory_mib: int | None = None
-) -> NodeGroup:
+def gpu_group(product: str, *, gpus: int, nodes: int, memory_mib: int | None = None) -> NodeGroup:
     accelerator = accelerator_from_labels(product, memory_mib)
     return NodeGroup(
         name=f"{product} x{gpus}",

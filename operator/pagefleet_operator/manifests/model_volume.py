@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pagefleet_operator.capabilities import Capabilities
+from pagefleet_operator.engine_args import MODEL_FOLDER
 from pagefleet_operator.images import Images
 from pagefleet_operator.manifests.security import container_security_context
 from pagefleet_operator.model_source import (
@@ -15,7 +16,7 @@ from pagefleet_operator.model_source import (
 )
 from pagefleet_operator.spec.model import ModelRef
 
-MODEL_PATH = "/model"
+MODEL_PATH = MODEL_FOLDER
 TOKEN_KEY = "HF_TOKEN"
 _VOLUME = "model"
 

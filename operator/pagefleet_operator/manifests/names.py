@@ -1,8 +1,9 @@
 """Names, labels and owner references of everything that belongs to an InferenceDeployment."""
 
-import hashlib
 from typing import Any
 
+from pagefleet_operator.engine_args import LISTEN_PORT
+from pagefleet_operator.hashing import short_hash
 from pagefleet_operator.images import Images
 from pagefleet_operator.spec import API_VERSION, KIND, InferenceDeployment
 
@@ -11,8 +12,9 @@ OWNER_LABEL = "pagefleet.io/inference-deployment"
 PLAN_HASH_LABEL = "pagefleet.io/plan-hash"
 COMPONENT_LABEL = "pagefleet.io/component"
 DRAINING_LABEL = "pagefleet.io/draining"
+ROLE_LABEL = "pagefleet.io/role"  # "server" on pods that answer requests, "worker" on the others
 ENGINE_CONTAINER = "engine"
-ENGINE_PORT = 8000
+ENGINE_PORT = LISTEN_PORT
 PORT_NAME = "http"
 
 
@@ -41,11 +43,7 @@ def inspection_pod_name(infd: InferenceDeployment, images: Images) -> str:
 def inspection_key(infd: InferenceDeployment, images: Images) -> str:
     """Identity of an inspection: a new uri, revision or inspecting program asks again."""
     model = infd.spec.model
-    return short_hash(f"{model.uri}\n{model.revision or ''}\n{images.operator}")
-
-
-def short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return short_hash([model.uri, model.revision, images.operator])
 
 
 def selector_labels(infd: InferenceDeployment) -> dict[str, str]:
@@ -67,8 +65,15 @@ def common_labels(infd: InferenceDeployment) -> dict[str, str]:
     }
 
 
-def engine_labels(infd: InferenceDeployment, plan_hash: str) -> dict[str, str]:
-    return {**common_labels(infd), PLAN_HASH_LABEL: plan_hash}
+def engine_labels(
+    infd: InferenceDeployment, plan_hash: str, *, role: str = "server"
+) -> dict[str, str]:
+    return {**common_labels(infd), PLAN_HASH_LABEL: plan_hash, ROLE_LABEL: role}
+
+
+def server_selector(infd: InferenceDeployment) -> dict[str, str]:
+    """Pods that answer requests: every pod, or the leader of a group of pods."""
+    return {**selector_labels(infd), ROLE_LABEL: "server"}
 
 
 def inspection_labels(infd: InferenceDeployment) -> dict[str, str]:
@@ -85,7 +90,7 @@ def inspection_labels(infd: InferenceDeployment) -> dict[str, str]:
 
 def selector_text(infd: InferenceDeployment) -> str:
     """For status.selector, which /scale hands to autoscalers."""
-    return ",".join(f"{key}={value}" for key, value in sorted(selector_labels(infd).items()))
+    return ",".join(f"{key}={value}" for key, value in sorted(server_selector(infd).items()))
 
 
 def metadata(infd: InferenceDeployment, name: str, labels: dict[str, str]) -> dict[str, Any]:
