@@ -105,7 +105,7 @@ def _named(config: Mapping[str, Any], section: str, name: str) -> dict[str, Any]
 def _file(config: Path, section: Mapping[str, Any], name: str) -> Path | None:
     """A path as it is, relative to the kubeconfig; inline data goes to a private file."""
     if name in section:
-        return (config.parent / section[name]).resolve()
+        return (config.parent / str(section[name])).resolve()
     data = section.get(f"{name}-data")
     if data is None:
         return None

@@ -5,7 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pagefleet_operator.manifests.names import COMPONENT_LABEL, DRAINING_LABEL, PLAN_HASH_LABEL
+from pagefleet_operator.manifests.names import (
+    COMPONENT_LABEL,
+    DRAINING_LABEL,
+    ENGINE_CONTAINER,
+    PLAN_HASH_LABEL,
+)
 from pagefleet_operator.resources import DEPLOYMENTS, LEADER_WORKER_SETS, Manifest
 from pagefleet_operator.store import is_finished
 
@@ -30,7 +35,9 @@ class Replica:
     address: str
     created: str
     ready: bool = False
+    scheduled: bool = True
     unschedulable: bool = False
+    crashed: bool = False
     draining_since: float | None = None
     released: bool = False
     ordinal: int | None = None
@@ -111,6 +118,8 @@ def read_replica(pod: Manifest) -> Replica:
         address=str(status.get("podIP", "")),
         created=str(metadata.get("creationTimestamp", "")),
         ready=conditions.get("Ready", {}).get("status") == "True",
+        scheduled=bool((pod.get("spec") or {}).get("nodeName")),
+        crashed=_is_crashed(status),
         unschedulable=_is_unschedulable(conditions.get("PodScheduled", {})),
         draining_since=_since(annotations) if DRAINING_LABEL in labels else None,
         released=DELETION_COST in annotations,
@@ -127,6 +136,15 @@ def age_seconds(timestamp: str, *, now: float) -> float:
 
 def _is_unschedulable(condition: Mapping[str, Any]) -> bool:
     return condition.get("status") == "False" and condition.get("reason") == "Unschedulable"
+
+
+def _is_crashed(status: Mapping[str, Any]) -> bool:
+    """The engine has ended at least once and does not run now."""
+    for container in status.get("containerStatuses") or ():
+        if container.get("name") == ENGINE_CONTAINER:
+            running = "running" in (container.get("state") or {})
+            return not running and "terminated" in (container.get("lastState") or {})
+    return False
 
 
 def _since(annotations: Mapping[str, str]) -> float:

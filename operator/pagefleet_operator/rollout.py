@@ -54,7 +54,7 @@ def plan_rollout(
         targets = {revision.plan_hash: 0 for revision in others}
         return Rollout({**targets, current.plan_hash: desired})
     growth = _growth(current, old, desired=desired, limits=limits)
-    replacing = growth == 0 and current.size < desired and _is_blocked(current, limits)
+    replacing = growth == 0 and _is_blocked(current, old, desired=desired, limits=limits)
     keep = _keep_serving(current, old, floor=_floor(desired, limits, replacing=replacing))
     targets = {revision.plan_hash: 0 for revision in others}
     targets.update(keep)
@@ -72,9 +72,18 @@ def _growth(
     return max(0, min(desired - current.size, desired + surge - total, limits.room))
 
 
-def _is_blocked(current: Revision, limits: RolloutLimits) -> bool:
-    """Whether only an old replica's leaving can make place for a new one."""
-    return limits.room == 0 or limits.max_surge == 0 or current.unschedulable > 0
+def _is_blocked(
+    current: Revision, old: Sequence[Revision], *, desired: int, limits: RolloutLimits
+) -> bool:
+    """Whether only an old replica's leaving can make place for a new one.
+
+    A surge under way (more replicas than desired) is waited for, unless it found no node.
+    """
+    if current.unschedulable:
+        return True
+    total = current.size + sum(revision.size for revision in old)
+    no_room = limits.room == 0 or limits.max_surge == 0
+    return current.size < desired and total <= desired and no_room
 
 
 def _floor(desired: int, limits: RolloutLimits, *, replacing: bool) -> int:
