@@ -70,6 +70,7 @@ def build_inspection_pod(
     volume = _volume(infd, images, capabilities or Capabilities())
     model = infd.spec.model
     arguments = ["--path", MODEL_PATH] if volume.mounts else ["--uri", model.uri]
+    arguments += ["--headers-only"] if volume.init_containers else []
     arguments += ["--revision", model.revision] if model.revision else []
     container = {
         "name": CONTAINER,

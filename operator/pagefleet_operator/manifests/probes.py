@@ -8,7 +8,7 @@ READY_PERIOD_SECONDS = 2
 GRACE_MARGIN_SECONDS = 30
 
 # A start is predicted from bytes and bandwidth; a cold disk or a busy node may need this much more.
-STARTUP_SLACK = 4
+STARTUP_SLACK = 2
 LEAST_STARTUP_SECONDS = 300
 
 
