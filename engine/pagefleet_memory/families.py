@@ -73,7 +73,12 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "mixtral": Family(num_key_value_heads=8, moe="mixtral", window="all"),
         "phi3": Family(window="all"),
         "qwen2": Family(qkv_bias=_YES, window="late_layers"),
-        "qwen2_moe": Family(qkv_bias=Flag(True, "qkv_bias"), moe="qwen", window="late_layers"),
+        "qwen2_moe": Family(
+            qkv_bias=Flag(True, "qkv_bias"),
+            moe="qwen",
+            window="late_layers",
+            config_defaults=(("shared_expert_intermediate_size", 5632),),
+        ),
         "qwen3": Family(
             qkv_bias=_ATTENTION_BIAS,
             output_bias=_ATTENTION_BIAS,

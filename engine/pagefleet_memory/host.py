@@ -8,12 +8,10 @@ from pagefleet_memory.limits import EngineLimits
 from pagefleet_memory.model_shape import ModelShape
 
 
-def host_memory_bytes(
-    accelerator: Accelerator, limits: EngineLimits, *, device_memory_bytes: int, pods: int
-) -> int:
+def host_memory_bytes(accelerator: Accelerator, limits: EngineLimits, *, pods: int) -> int:
     """Memory request of one pod; on CPU the container's limit holds everything, swap included."""
     if accelerator.kind == "CPU":
-        return device_memory_bytes + limits.swap_space_bytes
+        return accelerator.memory_bytes + limits.swap_space_bytes
     ranks = -(-limits.world_size // pods)
     base = constant("host_base").value + ranks * constant("host_per_rank").value
     return base + limits.swap_space_bytes + shm_bytes(limits, pods=pods)

@@ -80,7 +80,7 @@ def build_ledger(
     if stage is None:
         ledgers = build_stage_ledgers(shape, accelerator, limits, profile=profile)
         stage = min(ledgers, key=lambda ledger: _blocks(ledger, shape, limits)).stage
-    fixed = _predicted_terms(shape, accelerator, limits, profile=profile, stage=stage)
+    fixed = fixed_terms(shape, accelerator, limits, profile=profile, stage=stage)
     if measured is not None:
         fixed = tuple(_with_measurement(term, measured) for term in fixed)
     budget = budget_bytes(accelerator, limits)
@@ -116,14 +116,15 @@ def _blocks(ledger: Ledger, shape: ModelShape, limits: EngineLimits) -> int:
     return ledger.kv_pool_bytes // kv_block_bytes(shape, limits, stage=ledger.stage)
 
 
-def _predicted_terms(
+def fixed_terms(
     shape: ModelShape,
     accelerator: Accelerator,
     limits: EngineLimits,
     *,
-    profile: Profile,
     stage: int,
+    profile: Profile = "pagefleet",
 ) -> tuple[LedgerTerm, ...]:
+    """Every predicted term but the KV pool, in the order of TERM_NAMES."""
     workspace = workspace_term(shape, accelerator, limits, profile)
     return (
         _weights_term(shape, limits, stage),

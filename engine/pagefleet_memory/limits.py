@@ -54,13 +54,11 @@ _LARGEST = 1 << 50
 
 def check_count(name: str, value: object, *, minimum: int) -> None:
     """Refuse what is not an integer of at least `minimum`."""
-    valid = isinstance(value, int) and not isinstance(value, bool)
-    if not valid or not minimum <= int(str(value)) <= _LARGEST:
+    if type(value) is not int or not minimum <= value <= _LARGEST:
         raise LimitError(f"must be an integer >= {minimum}, not {value!r}", field=name, value=value)
 
 
 def check_share(name: str, value: object) -> None:
     """Refuse what is not a number in (0, 1]."""
-    valid = isinstance(value, int | float) and not isinstance(value, bool)
-    if not valid or not 0 < float(str(value)) <= 1:
+    if type(value) not in (int, float) or not 0 < float(str(value)) <= 1:
         raise LimitError(f"must be above 0 and at most 1, not {value!r}", field=name, value=value)

@@ -7,6 +7,7 @@ from pagefleet_memory.parallelism import valid_tensor_sizes
 from pagefleet_memory.workload import NodeGroup, Pins
 
 _STAGES_IN_A_NODE = (1, 2, 4, 8)
+_MOST_NODES = 16  # that one replica spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,10 @@ def _tensor_sizes(shape: ModelShape, group: NodeGroup, pins: Pins) -> tuple[int,
 def _stage_options(tp: int, shape: ModelShape, group: NodeGroup) -> list[Option]:
     """Stages that fill part of one node, or whole nodes of equal pods."""
     per_node = group.accelerators_per_node // tp
+    most_nodes = min(group.nodes, _MOST_NODES)
     inside = {pp for pp in (*_STAGES_IN_A_NODE, per_node) if pp <= per_node}
     options = [Option(tp, pp, 1) for pp in sorted(inside)]
-    options += [Option(tp, per_node * nodes, nodes) for nodes in range(2, group.nodes + 1)]
+    options += [Option(tp, per_node * nodes, nodes) for nodes in range(2, most_nodes + 1)]
     return [option for option in options if option.pipeline_parallel_size <= shape.num_layers]
 
 

@@ -1,11 +1,14 @@
 """Pins and workload figures that no accelerator could satisfy."""
 
-from pagefleet_memory.fitting import Demand
+from collections.abc import Sequence
+
+from pagefleet_memory.demand import Demand
 from pagefleet_memory.parallelism import tensor_parallel_problem
+from pagefleet_memory.units import format_bytes
 from pagefleet_memory.workload import NodeGroup, Pins
 
 
-def invalid_pin(demand: Demand) -> str | None:
+def invalid_pin(demand: Demand, groups: Sequence[NodeGroup]) -> str | None:
     """What is wrong with the stated settings for this model; None where nothing is."""
     shape, pins = demand.shape, demand.pins
     stated = demand.stated_model_len
@@ -22,7 +25,7 @@ def invalid_pin(demand: Demand) -> str | None:
     stages = pins.pipeline_parallel_size
     if stages is not None and stages > shape.num_layers:
         return f"pipeline_parallel_size {stages} is above the model's {shape.num_layers} layers"
-    return _invalid_batch(pins)
+    return _invalid_batch(pins) or _invalid_memory(pins, groups)
 
 
 def _invalid_batch(pins: Pins) -> str | None:
@@ -33,6 +36,15 @@ def _invalid_batch(pins: Pins) -> str | None:
             " each running request takes one token of a step"
         )
     return None
+
+
+def _invalid_memory(pins: Pins, groups: Sequence[NodeGroup]) -> str | None:
+    """A container cannot get more memory than the largest node has."""
+    nodes = [group.accelerator.memory_bytes for group in groups if group.accelerator.kind == "CPU"]
+    stated = pins.device_memory_bytes
+    if stated is None or not nodes or stated <= max(nodes):
+        return None
+    return f"memory {format_bytes(stated)} is above the largest node's {format_bytes(max(nodes))}"
 
 
 def matches_products(group: NodeGroup, pins: Pins) -> bool:

@@ -1,62 +1,64 @@
-"""Which of the plans that fit is best, and in words why the others are not."""
+"""Which of the candidates that fit is best, and in words why the others are not."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from pagefleet_memory.batching import context_load
-from pagefleet_memory.model_shape import ModelShape
-from pagefleet_memory.plan_types import MemoryPlan, Objective, Rejection
+from pagefleet_memory.demand import Demand
+from pagefleet_memory.fitting import Candidate
+from pagefleet_memory.plan_types import Objective, Rejection
 from pagefleet_memory.speed import decode_step_seconds
-from pagefleet_memory.workload import Workload
 
 
-def best_plan(
-    shape: ModelShape, workload: Workload, found: Mapping[str, MemoryPlan], objective: Objective
-) -> MemoryPlan:
-    """The first by the objective; ties go to fewer accelerators, more KV tokens, then the name."""
-
-    def order(item: tuple[str, MemoryPlan]) -> tuple[float, float, float, str]:
-        option, plan = item
-        return (
-            _score(shape, workload, plan, objective),
-            plan.gpus_per_replica,
-            -plan.kv_tokens,
-            option,
-        )
-
-    return min(found.items(), key=order)[1]
+def best_candidate(demand: Demand, found: Sequence[Candidate], objective: Objective) -> Candidate:
+    """The first by the objective; ties go to fewer GPUs, more KV tokens, then the name."""
+    return min(
+        found,
+        key=lambda candidate: (
+            _score(demand, candidate, objective),
+            candidate.gpus,
+            -candidate.kv_tokens,
+            candidate.group.name,
+        ),
+    )
 
 
 def explain_unchosen(
-    chosen: MemoryPlan, found: Mapping[str, MemoryPlan], objective: Objective
+    chosen: Candidate, found: Sequence[Candidate], objective: Objective
 ) -> list[Rejection]:
-    """One entry for each plan that fits as well."""
+    """One entry for each other candidate."""
     return [
-        Rejection(option, "NotPreferred", _difference(chosen, plan, objective))
-        for option, plan in found.items()
-        if plan is not chosen
+        Rejection(
+            other.option.describe(other.group),
+            "NotPreferred",
+            _difference(chosen, other, objective),
+        )
+        for other in found
+        if other is not chosen
     ]
 
 
-def _score(shape: ModelShape, workload: Workload, plan: MemoryPlan, objective: Objective) -> float:
+def _score(demand: Demand, candidate: Candidate, objective: Objective) -> float:
     """Lower is better."""
     if objective == "MinGPUs":
-        return plan.gpus_per_replica
-    context = int(context_load(workload, plan.limits.max_model_len).mean)
-    batch = 1 if objective == "Latency" else plan.limits.max_num_seqs
+        return candidate.gpus
+    limits = candidate.limits
+    batch = 1 if objective == "Latency" else limits.max_num_seqs
     seconds = decode_step_seconds(
-        shape, plan.accelerator, plan.limits, batch=batch, context_tokens=context
+        demand.shape,
+        candidate.accelerator,
+        limits,
+        batch=batch,
+        context_tokens=int(context_load(demand.workload, limits.max_model_len).mean),
     )
-    if objective == "Latency":
-        return seconds
-    return seconds * max(1, plan.gpus_per_replica) / batch
+    return seconds if objective == "Latency" else seconds * max(1, candidate.gpus) / batch
 
 
-def _difference(chosen: MemoryPlan, plan: MemoryPlan, objective: Objective) -> str:
+def _difference(chosen: Candidate, other: Candidate, objective: Objective) -> str:
     if objective != "MinGPUs":
-        return f"also fits, but is slower by the objective {objective}"
-    if plan.gpus_per_replica > chosen.gpus_per_replica:
-        return (
-            f"also fits, with {plan.gpus_per_replica} GPUs per replica;"
-            f" {chosen.gpus_per_replica} suffice on {chosen.group}"
-        )
-    return f"also fits, with {plan.kv_tokens} KV tokens; {chosen.group} holds {chosen.kv_tokens}"
+        return f"also fits, but ranks lower for {objective}"
+    if other.gpus > chosen.gpus:
+        return f"also fits, with {other.gpus} GPUs per replica where {chosen.gpus} suffice"
+    if other.group is chosen.group:
+        return "also fits, with more pipeline stages for the same GPUs"
+    kept = f"{chosen.group.name} holds {chosen.kv_tokens}"
+    return f"also fits, with {other.kv_tokens} KV tokens per replica where {kept}"

@@ -1,19 +1,24 @@
 """The refusal of a model that fits nowhere, with the nearest changes that would make it fit."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pagefleet_memory.accelerator import accelerator_from_labels
+from pagefleet_memory.demand import Demand
+from pagefleet_memory.errors import LimitError
 from pagefleet_memory.fitting import (
-    Demand,
+    Candidate,
+    device,
     fit_option,
+    grow,
     longest_model_len,
     smallest_limits,
 )
 from pagefleet_memory.options import group_options
-from pagefleet_memory.plan_types import MemoryPlan, Refusal, Rejection
+from pagefleet_memory.plan_types import Refusal, Rejection
 from pagefleet_memory.products import PRODUCTS
-from pagefleet_memory.workload import NodeGroup, Pins
+from pagefleet_memory.units import MIB
+from pagefleet_memory.workload import NodeGroup
 
 _SIZES_TO_SUGGEST = (1, 2, 4, 8)
 _NODES_TO_SUGGEST = 4
@@ -36,37 +41,35 @@ def refuse_unfit(
         *_more_gpus(demand, groups),
         *_other_product(demand, groups),
     )
-    return Refusal("DoesNotFit", f"{closest.option} {closest.message}", nearest)
+    return Refusal(
+        "DoesNotFit", f"{closest.option} {closest.message}", tuple(dict.fromkeys(nearest))
+    )
 
 
 def _no_option(demand: Demand, groups: Sequence[NodeGroup]) -> str:
     pins = demand.pins
-    wanted = [
-        f"{name} {value}"
-        for name, value in (
-            ("tensor_parallel_size", pins.tensor_parallel_size),
-            ("pipeline_parallel_size", pins.pipeline_parallel_size),
-            ("max_gpus", pins.max_gpus),
-        )
-        if value is not None
-    ]
-    offers = ", ".join(f"{g.name}: {g.accelerators_per_node} per node x {g.nodes}" for g in groups)
-    return f"no node group can be split as asked ({', '.join(wanted)}); available: {offers}"
+    stated = {
+        "tensor_parallel_size": pins.tensor_parallel_size,
+        "pipeline_parallel_size": pins.pipeline_parallel_size,
+        "max_gpus": pins.max_gpus,
+    }
+    wanted = ", ".join(f"{name} {value}" for name, value in stated.items() if value is not None)
+    offers = ", ".join(f"{g.name}: {g.nodes} nodes of {g.accelerators_per_node}" for g in groups)
+    return f"no node group can be split as asked ({wanted}); available: {offers}"
 
 
 def _shorter_context(demand: Demand, groups: Sequence[NodeGroup]) -> tuple[str, ...]:
-    """The longest context that fits on any option of the inventory."""
+    """The longest context that fits on the largest options of the inventory."""
     longest = 0
-    for group in groups:
-        accelerator = group.accelerator
-        stated = demand.pins.device_memory_bytes
-        if accelerator.kind == "CPU" and stated is not None:
-            accelerator = replace(accelerator, memory_bytes=stated)
-        for option in group_options(demand.shape, group, demand.pins):
-            limits = smallest_limits(demand, accelerator, option)
-            longest = max(longest, longest_model_len(demand, accelerator, limits))
-    floor = demand.pins.min_kv_tokens or 0
-    if longest == 0 or longest < floor:
+    for group in _distinct(groups):
+        accelerator = device(demand, group)
+        options = group_options(demand.shape, group, demand.pins)
+        most = max((option.gpus for option in options), default=0)
+        for option in options:
+            if option.gpus == most:
+                limits = smallest_limits(demand, accelerator, option)
+                longest = max(longest, longest_model_len(demand, accelerator, limits))
+    if longest == 0 or longest < (demand.pins.min_kv_tokens or 0):
         return ()
     return (f"maxModelLen {longest} fits",)
 
@@ -74,8 +77,8 @@ def _shorter_context(demand: Demand, groups: Sequence[NodeGroup]) -> tuple[str, 
 def _smaller_kv_dtype(demand: Demand, groups: Sequence[NodeGroup]) -> tuple[str, ...]:
     if demand.pins.kv_cache_dtype not in (None, "auto"):
         return ()
-    smaller = replace(demand, pins=replace(demand.pins, kv_cache_dtype="int8"))
-    return ("kvCache.dtype int8 fits",) if _fits(smaller, groups) else ()
+    smaller = _repinned(demand, kv_cache_dtype="int8")
+    return ("KV cache dtype int8 fits",) if _fits(smaller, groups) else ()
 
 
 def _more_memory(demand: Demand, groups: Sequence[NodeGroup]) -> tuple[str, ...]:
@@ -83,25 +86,26 @@ def _more_memory(demand: Demand, groups: Sequence[NodeGroup]) -> tuple[str, ...]
     if demand.pins.device_memory_bytes is None:
         return ()
     cpu = [group for group in groups if group.accelerator.kind == "CPU"]
-    plan = _fits(replace(demand, pins=replace(demand.pins, device_memory_bytes=None)), cpu)
-    if plan is None:
+    free = _repinned(demand, device_memory_bytes=None)
+    found = _fits(free, cpu)
+    if found is None:
         return ()
-    return (f"memory {-(-plan.device_memory_bytes >> 20)}Mi fits",)
+    return (f"memory {grow(free, found).accelerator.memory_bytes // MIB}Mi fits",)
 
 
 def _more_gpus(demand: Demand, groups: Sequence[NodeGroup]) -> tuple[str, ...]:
     """More of the products at hand: the smallest count that would do."""
     found: dict[str, str] = {}
-    free = replace(demand, pins=_without_parallelism(demand.pins))
-    for group in groups:
+    free = _repinned(demand, tensor_parallel_size=None, pipeline_parallel_size=None, max_gpus=None)
+    for group in _distinct(groups):
         name = group.accelerator.name
         if group.accelerator.kind == "CPU" or name in found:
             continue
         per_node = max(8, group.accelerators_per_node)
         larger = replace(group, accelerators_per_node=per_node, nodes=_NODES_TO_SUGGEST)
-        plan = _fits(free, [larger])
-        if plan is not None:
-            found[name] = _describe(plan)
+        candidate = _fits(free, [larger])
+        if candidate is not None:
+            found[name] = _describe(candidate)
     return tuple(found.values())
 
 
@@ -111,31 +115,38 @@ def _other_product(demand: Demand, groups: Sequence[NodeGroup]) -> tuple[str, ..
     if not gpus:
         return ()
     count = max(size for size in _SIZES_TO_SUGGEST if size <= max(gpus))
-    free = replace(demand, pins=_without_parallelism(demand.pins))
+    free = _repinned(
+        demand, tensor_parallel_size=None, pipeline_parallel_size=None, max_gpus=None, products=()
+    )
     for product in sorted(PRODUCTS, key=lambda row: (row.label_mib, row.label)):
         accelerator = accelerator_from_labels(product.label, product.label_mib)
-        plan = _fits(free, [NodeGroup(product.label, accelerator, count, 1)])
-        if plan is not None:
-            return (_describe(plan),)
+        candidate = _fits(free, [NodeGroup(product.label, accelerator, count, 1)])
+        if candidate is not None:
+            return (_describe(candidate),)
     return ()
 
 
-def _describe(plan: MemoryPlan) -> str:
-    limits = plan.limits
-    tp, pp = limits.tensor_parallel_size, limits.pipeline_parallel_size
-    return f"{plan.gpus_per_replica}x {plan.accelerator.name} (TP={tp}, PP={pp}) fits"
+def _describe(candidate: Candidate) -> str:
+    return f"{candidate.option.describe(candidate.group).split(': ')[1]} fits"
 
 
-def _without_parallelism(pins: Pins) -> Pins:
-    return replace(
-        pins, tensor_parallel_size=None, pipeline_parallel_size=None, max_gpus=None, products=()
-    )
+def _repinned(demand: Demand, **changes: object) -> Demand:
+    return Demand(demand.shape, demand.workload, replace(demand.pins, **changes))  # type: ignore[arg-type]
 
 
-def _fits(demand: Demand, groups: Sequence[NodeGroup]) -> MemoryPlan | None:
-    for group in groups:
+def _distinct(groups: Sequence[NodeGroup]) -> Iterable[NodeGroup]:
+    """One group of each accelerator and size."""
+    seen = {(g.accelerator, g.accelerators_per_node, g.nodes): g for g in reversed(groups)}
+    return reversed(seen.values())
+
+
+def _fits(demand: Demand, groups: Sequence[NodeGroup]) -> Candidate | None:
+    for group in _distinct(groups):
         for option in group_options(demand.shape, group, demand.pins):
-            outcome = fit_option(demand, group, option)
-            if isinstance(outcome, MemoryPlan):
+            try:
+                outcome = fit_option(demand, group, option)
+            except LimitError:
+                continue
+            if isinstance(outcome, Candidate):
                 return outcome
     return None
