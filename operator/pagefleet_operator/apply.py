@@ -7,11 +7,11 @@ numbers. A removed field shows in the hash, a foreign edit in the values.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pagefleet_operator.resources import Manifest, Resource, resource_of
+from pagefleet_operator.resources import Manifest
 from pagefleet_operator.spec.quantity import parse_quantity
 
 APPLIED_HASH = "pagefleet.io/applied-hash"
@@ -65,12 +65,9 @@ def difference(
     return Difference(tuple(create), tuple(configure), tuple(unchanged), tuple(prune))
 
 
-async def apply(
-    writer: Writer, change: Difference, *, remember: Callable[[Resource, Manifest], object]
-) -> ApplyResult:
-    """Write the difference; `remember` gets each answer, so the next look needs no watch event."""
+async def apply(writer: Writer, change: Difference) -> ApplyResult:
     for manifest in (*change.create, *change.configure):
-        remember(resource_of(manifest), await writer.apply(manifest))
+        await writer.apply(manifest)
     for child in change.prune:
         if "deletionTimestamp" not in child["metadata"]:
             await writer.delete(child)
@@ -126,7 +123,26 @@ def _same_quantity(a: object, b: object) -> bool:
         return False
 
 
+def keep_pods_as_they_are(manifest: Manifest, live: Manifest | None) -> Manifest:
+    """A workload that exists keeps its pod template: a new plan is a new workload.
+
+    So a new version of the operator that would build the same plan's pods otherwise restarts none.
+    """
+    if live is None:
+        return manifest
+    kept = {name: live["spec"][name] for name in _POD_FIELDS if name in live["spec"]}
+    return {**manifest, "spec": {**manifest["spec"], **kept}}
+
+
+_POD_FIELDS = ("template", "leaderWorkerTemplate", "selector")
+
+
 def _hash(manifest: Manifest) -> str:
+    """Pod templates are left out: they are written once, and come back with defaults filled in."""
+    spec = manifest.get("spec") or {}
+    if any(name in spec for name in ("template", "leaderWorkerTemplate")):
+        spec = {name: value for name, value in spec.items() if name not in _POD_FIELDS}
+        manifest = {**manifest, "spec": spec}
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

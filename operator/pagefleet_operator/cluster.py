@@ -66,6 +66,15 @@ class Cluster:
     def find(self, key: Key) -> Manifest | None:
         return self.store.get(INFERENCE_DEPLOYMENTS, key.namespace, key.name)
 
+    async def refresh(self, resource: Resource, namespace: str, name: str) -> None:
+        """Read one object of a kind that is not watched."""
+        kept = self.store.get(resource, namespace, name)
+        live = await self.kube.get(resource, namespace, name)
+        if live is not None:
+            self.store.put(resource, live)
+        elif kept is not None:
+            self.store.drop(resource, kept)
+
     async def apply(self, manifest: Manifest, *, subresource: str = "") -> Manifest:
         return self._remember(await self.kube.apply(manifest, subresource=subresource))
 

@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from pagefleet_operator.apply import ApplyResult
+
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -45,6 +47,12 @@ class OperatorMetrics:
 
     def observe_request(self, method: str, status: int) -> None:
         self.api_requests.labels(method=method, status=str(status)).inc()
+
+    def count_writes(self, applied: ApplyResult) -> None:
+        for action in ("created", "configured", "pruned"):
+            count = len(getattr(applied, action))
+            if count:
+                self.child_writes.labels(action=action).inc(count)
 
     def observe_reconcile(self, seconds: float, failed: bool) -> None:
         self.reconcile_seconds.observe(seconds)

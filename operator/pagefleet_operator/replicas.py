@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pagefleet_operator.manifests.names import (
-    COMPONENT_LABEL,
     DRAINING_LABEL,
     ENGINE_CONTAINER,
     PLAN_HASH_LABEL,
+    ROLE_LABEL,
 )
 from pagefleet_operator.resources import DEPLOYMENTS, LEADER_WORKER_SETS, Manifest
 from pagefleet_operator.store import is_finished
@@ -17,7 +17,6 @@ from pagefleet_operator.store import is_finished
 DRAINING_SINCE = "pagefleet.io/draining-since"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
-_WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +98,7 @@ def is_replica(pod: Mapping[str, Any]) -> bool:
     """An engine pod that is not on its way out, and no worker of a group."""
     labels = pod["metadata"].get("labels") or {}
     return (
-        labels.get(COMPONENT_LABEL) == "engine"
-        and labels.get(_WORKER_INDEX, "0") == "0"
+        labels.get(ROLE_LABEL) == "server"
         and "deletionTimestamp" not in pod["metadata"]
         and not is_finished(pod)
     )

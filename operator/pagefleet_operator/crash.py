@@ -1,0 +1,67 @@
+"""Why an engine ended: the record that it left, or what the kubelet saw."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pagefleet_operator.manifests.names import ENGINE_CONTAINER, PLAN_HASH_LABEL
+
+_LONGEST = 1024
+_IMAGE_PROBLEMS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+
+
+def read_failure(pods: Iterable[Mapping[str, Any]], *, plan_hash: str) -> tuple[str, str] | None:
+    """Reason and message of the first pod of this plan that cannot serve by itself."""
+    for pod in pods:
+        if (pod["metadata"].get("labels") or {}).get(PLAN_HASH_LABEL) != plan_hash:
+            continue
+        failure = _pod_failure(pod)
+        if failure is not None:
+            reason, message = failure
+            return reason, f"pod {pod['metadata']['name']}: {message}"[:_LONGEST]
+    return None
+
+
+def _pod_failure(pod: Mapping[str, Any]) -> tuple[str, str] | None:
+    status = pod.get("status") or {}
+    containers = [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]
+    for container in containers:
+        failure = _waiting_problem(container) or _ended(container)
+        if failure is not None:
+            return failure
+    return None
+
+
+def _waiting_problem(container: Mapping[str, Any]) -> tuple[str, str] | None:
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    if waiting.get("reason") in _IMAGE_PROBLEMS:
+        detail = waiting.get("message") or waiting["reason"]
+        return "ImagePullFailed", f"{container.get('image', '')}: {detail}"
+    return None
+
+
+def _ended(container: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Of a container that is not ready now; an engine that restarted and serves is no failure."""
+    if container.get("ready"):
+        return None
+    for state in (container.get("state"), container.get("lastState")):
+        ended = (state or {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            return _record(container["name"], ended)
+    return None
+
+
+def _record(name: str, ended: Mapping[str, Any]) -> tuple[str, str]:
+    text = str(ended.get("message") or "").strip()
+    try:
+        record = json.loads(text)
+        return str(record["reason"]), str(record["message"])
+    except (ValueError, KeyError, TypeError):
+        pass
+    if ended.get("reason") == "OOMKilled":
+        return "OutOfMemory", f"container {name} was killed: it used more than its memory limit"
+    reason = "EngineFailed" if name == ENGINE_CONTAINER else "ModelFetchFailed"
+    return reason, f"container {name} ended with {ended['exitCode']}: {text[-600:]}"
