@@ -23,7 +23,7 @@ from pagefleet_operator.model_folder import inspect_folder
 from pagefleet_operator.model_source import FolderSource, HubSource, parse_model_uri
 from pagefleet_operator.plan_status import rejected_to_status
 from pagefleet_operator.plan_table import plan_table
-from pagefleet_operator.serving_plan import PlanRefusal, ServingPlan, plan_on_groups
+from pagefleet_operator.serving_plan import NO_ACCELERATOR, PlanRefusal, ServingPlan, plan_on_groups
 from pagefleet_operator.spec import KIND, InferenceDeployment
 from pagefleet_operator.spec.quantity import quantity_bytes
 from pagefleet_operator.this_machine import local_groups
@@ -159,7 +159,7 @@ def _plan(
 ) -> ServingPlan | PlanRefusal:
     if not groups:
         message = "this machine has no NVIDIA GPU; name one with --gpu to plan for it, or set "
-        return PlanRefusal("NoAccelerator", message + "spec.hardware.accelerator to CPU")
+        return PlanRefusal(NO_ACCELERATOR, message + "spec.hardware.accelerator to CPU")
     try:
         return plan_on_groups(infd, model.shape, model.revision, groups, Images.from_env({}))
     except PagefleetError as error:

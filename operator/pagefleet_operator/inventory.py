@@ -6,7 +6,7 @@ from typing import Any
 
 from pagefleet_memory import AcceleratorError, NodeGroup, accelerator_from_labels, cpu_accelerator
 from pagefleet_operator.spec import InferenceDeploymentSpec
-from pagefleet_operator.spec.quantity import parse_quantity
+from pagefleet_operator.spec.quantity import parse_quantity, quantity_bytes
 
 GPU_RESOURCE = "nvidia.com/gpu"
 GPU_TAINT = "nvidia.com/gpu"
@@ -106,7 +106,7 @@ class Inventory:
         """Candidates that are alike, as the planner takes them; sorted by name."""
         nodes = self.candidates(spec)
         if spec.hardware_or_default.kind == "CPU":
-            return _cpu_groups(nodes)
+            return _cpu_groups(nodes, pinned=spec.hardware_or_default.memory)
         return _gpu_groups(nodes)
 
     def unusable_gpus(self) -> tuple[str, ...]:
@@ -254,10 +254,12 @@ def gpu_group(product: str, *, gpus: int, nodes: int, memory_mib: int | None = N
     )
 
 
-def _cpu_groups(nodes: Sequence[Node]) -> tuple[NodeGroup, ...]:
+def _cpu_groups(nodes: Sequence[Node], *, pinned: str | None) -> tuple[NodeGroup, ...]:
     if not nodes:
         return ()
     memory = max(node.total.memory_bytes for node in nodes)
+    # Memory that no node has is no question of the plan: it lacks a place, as capacity says.
+    memory = max(memory, quantity_bytes(pinned) if pinned else 0)
     # Pods may land on any candidate, so bfloat16 must be fast on all of them.
     return (cpu_group(memory, nodes=len(nodes), bf16=all(node.fast_bf16 for node in nodes)),)
 

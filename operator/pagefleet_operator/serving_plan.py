@@ -27,6 +27,8 @@ from pagefleet_operator.plan_inputs import (
 )
 from pagefleet_operator.spec import InferenceDeployment
 
+NO_ACCELERATOR = "NoAccelerator"  # nothing to plan for, so a question of capacity, not of memory
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPlan:
@@ -230,4 +232,4 @@ def _no_accelerator(infd: InferenceDeployment, inventory: Inventory) -> PlanRefu
         message += "".join(f"; {why}" for why in inventory.unusable_gpus()[:4])
         if not found:
             message += "; to serve on CPUs set spec.hardware.accelerator: CPU"
-    return PlanRefusal("NoAccelerator", message)
+    return PlanRefusal(NO_ACCELERATOR, message)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagefleet_operator.capacity import CapacityCheck
-from pagefleet_operator.conditions import Condition, merge_conditions
+from pagefleet_operator.conditions import Answer, Condition, merge_conditions
 from pagefleet_operator.errors import SpecError
 from pagefleet_operator.inspection import Inspection
 from pagefleet_operator.manifests.names import selector_text
 from pagefleet_operator.manifests.service import service_url
-from pagefleet_operator.serving_plan import PlanRefusal, ServingPlan
+from pagefleet_operator.serving_plan import NO_ACCELERATOR, PlanRefusal, ServingPlan
 from pagefleet_operator.spec import InferenceDeployment
 
 
@@ -110,32 +110,27 @@ def _conditions(
 ) -> list[Condition]:
     resolved = _model_resolved(inspection)
     fits = _memory_fits(plan)
-    room = _capacity_available(capacity)
+    room = _capacity_available(plan, capacity)
     workload = _workload_ready(infd, plan, fleet)
-    progressing = _progressing(infd, plan, fleet)
-    ready = _ready(infd, resolved, fits, room, workload, fleet)
-    return [ready, resolved, fits, room, workload, progressing]
+    ready = _ready(infd, [resolved, fits, room], workload, fleet)
+    return [ready, resolved, fits, room, workload, _progressing(infd, plan, fleet)]
 
 
 def _model_resolved(inspection: Inspection) -> Condition:
-    answers = {"Succeeded": "True", "Failed": "False"}
-    answer = answers.get(inspection.state)
-    if answer is None:  # a pod that only has to run is unknown, one that is stuck is a no
-        answer = "Unknown" if inspection.reason == "Inspecting" else "False"
-    return Condition(
-        "ModelResolved",
-        "True" if answer == "True" else "False" if answer == "False" else "Unknown",
-        inspection.reason,
-        inspection.message,
-    )
+    answers: dict[str, Answer] = {"Succeeded": "True", "Failed": "False"}
+    # A pod that only has to run leaves the question open; one that is stuck answers it.
+    waiting: Answer = "Unknown" if inspection.reason == "Inspecting" else "False"
+    answer = answers.get(inspection.state, waiting)
+    return Condition("ModelResolved", answer, inspection.reason, inspection.message)
 
 
 def _memory_fits(plan: ServingPlan | PlanRefusal | None) -> Condition:
     if plan is None:
         return Condition("MemoryFits", "Unknown", "ModelNotResolved", "the model is not known yet")
-    if isinstance(plan, PlanRefusal):
-        return Condition("MemoryFits", "False", plan.reason, plan.message)
-    return Condition("MemoryFits", "True", "Fits", _plan_sentence(plan))
+    if isinstance(plan, ServingPlan):
+        return Condition("MemoryFits", "True", "Fits", _plan_sentence(plan))
+    answer: Answer = "Unknown" if plan.reason == NO_ACCELERATOR else "False"
+    return Condition("MemoryFits", answer, plan.reason, plan.message)
 
 
 def _plan_sentence(plan: ServingPlan) -> str:
@@ -147,7 +142,11 @@ def _plan_sentence(plan: ServingPlan) -> str:
     )
 
 
-def _capacity_available(capacity: CapacityCheck | None) -> Condition:
+def _capacity_available(
+    plan: ServingPlan | PlanRefusal | None, capacity: CapacityCheck | None
+) -> Condition:
+    if isinstance(plan, PlanRefusal) and plan.reason == NO_ACCELERATOR:
+        return Condition("CapacityAvailable", "False", plan.reason, plan.message)
     if capacity is None:
         return Condition("CapacityAvailable", "Unknown", "NoPlan", "there is no plan to place")
     if capacity.ok:
@@ -199,19 +198,20 @@ def _progressing(
 
 def _ready(
     infd: InferenceDeployment,
-    resolved: Condition,
-    fits: Condition,
-    room: Condition,
+    causes: Sequence[Condition],
     workload: Condition,
     fleet: FleetView,
 ) -> Condition:
-    """True only when the present plan serves with every replica that is wanted."""
-    if workload.holds and resolved.holds and fits.holds:
+    """True only when the present plan serves with every replica that is wanted.
+
+    Else the first cause that is a no, or the first that is open, or what the workload says.
+    """
+    resolved_and_fits = all(cause.holds for cause in causes[:2])
+    if workload.holds and resolved_and_fits:
         return Condition("Ready", "True", "Serving", f"{fleet.serving} replicas serve")
     if idle := _idle(infd):
         return Condition("Ready", "False", *idle)
-    causes = [resolved, fits] if not fits.holds else [room] if room.status == "False" else []
-    for cause in causes:
-        if not cause.holds:
-            return Condition("Ready", "False", cause.reason, cause.message)
-    return Condition("Ready", "False", workload.reason, workload.message)
+    no = next((cause for cause in causes if cause.status == "False"), None)
+    unknown = next((cause for cause in causes[:2] if cause.status == "Unknown"), None)
+    cause = no or unknown or workload
+    return Condition("Ready", "False", cause.reason, cause.message)
