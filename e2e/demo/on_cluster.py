@@ -28,7 +28,7 @@ def run_on_cluster(progress: Progress) -> None:
     with progress.step(f"kubectl apply -f {EXAMPLE.relative_to(ROOT)}", usually=1):
         kubectl.apply(manifest)
     item = _wait_ready(kubectl, name, progress)
-    console.print(plan_table(item["status"]["plan"]))
+    console.print(plan_table(item["status"]["plan"], title=f"\nThe plan of {name} (status.plan)"))
     url = stack.service_url("default", name)
     show_answer(console, url, name)
     show_metrics(console, url)
