@@ -81,7 +81,7 @@ def _follow_demand(
     settings = snapshot.settings
     current = snapshot.current_replicas
     supply = read_supply(snapshot.capacity, fleet)
-    statistics = read_statistics(state, now)
+    statistics = read_statistics(state, fleet, now)
     down_targets = settings.targets.for_scale_down()
     full = down_targets.kv_utilization * supply.kv_tokens
     demand = replicas_needed(fleet.load(), statistics, supply, settings.targets)

@@ -100,20 +100,29 @@ def read_supply(capacity: ReplicaCapacity, fleet: FleetView) -> Supply:
     )
 
 
-def read_statistics(state: AutoscalerState, now: float) -> RequestStatistics:
+def read_statistics(state: AutoscalerState, fleet: FleetView, now: float) -> RequestStatistics:
     """Rates over one minute, means over three."""
-    watched = state.observed_seconds(ARRIVAL_WINDOW_SECONDS, now)
-    arrivals = state.flow_since(now - ARRIVAL_WINDOW_SECONDS).arrivals
     flow = state.flow_since(now - STATISTICS_WINDOW_SECONDS)
     # A first token means a computed prompt; engines without that histogram count the finished.
     prompts = flow.time_to_first_token.total or flow.finished
     enough = flow.finished >= MIN_FINISHED
     return RequestStatistics(
-        arrivals_per_second=arrivals / watched if watched > 0 else 0.0,
+        arrivals_per_second=_arrivals_per_second(state, fleet, now),
         prompt_tokens=flow.prompt_tokens_computed / prompts if prompts >= MIN_FINISHED else None,
         output_tokens=flow.generation_tokens / flow.finished if enough else None,
         kv_token_seconds=flow.kv_token_seconds / flow.finished if enough else None,
     )
+
+
+def _arrivals_per_second(state: AutoscalerState, fleet: FleetView, now: float) -> float:
+    """Pods that are silent now are taken to go on like the average pod that reported."""
+    since = now - ARRIVAL_WINDOW_SECONDS
+    watched = state.observed_seconds(ARRIVAL_WINDOW_SECONDS, now)
+    covered = state.pod_seconds_since(since)
+    if watched <= 0 or covered <= 0:
+        return 0.0
+    silent = sum(min(seconds, ARRIVAL_WINDOW_SECONDS) for seconds in fleet.silent_seconds(now))
+    return state.flow_since(since).arrivals / watched * (covered + silent) / covered
 
 
 def replicas_needed(

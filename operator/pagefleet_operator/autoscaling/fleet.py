@@ -99,6 +99,10 @@ class FleetView:
         rates = (sample.prefill_tokens_per_second for sample in _samples(self.ready))
         return _typical(rate for rate in rates if rate is not None)
 
+    def silent_seconds(self, now: float) -> list[float]:
+        """For each ready pod that ever reported, how long ago that was."""
+        return [now - sample.scraped_at for sample in _samples(self.ready)]
+
     def load(self) -> Load:
         """What the ready pods carry; a pod that stopped reporting carries what it last did."""
         return _sum_load(_samples(self.ready))

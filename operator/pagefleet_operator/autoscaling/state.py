@@ -10,16 +10,21 @@ from pagefleet_operator.autoscaling.snapshot import FleetSnapshot, PodObservatio
 HISTORY_LENGTH = 5
 STATISTICS_WINDOW_SECONDS = 180.0
 # After a longer silence of the controller itself, its windows no longer describe the fleet.
-MAX_EVALUATION_GAP_SECONDS = 60.0
+MAX_EVALUATION_GAP_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What the fleet's counters grew by between two moments."""
+    """What the counters of some pods grew by between two moments."""
 
     start: float
     end: float
     growth: Counters
+    pods: int = 1
+
+    def share_since(self, since: float) -> float:
+        """The part of its span that lies after `since`."""
+        return max(0.0, self.end - max(self.start, since)) / (self.end - self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +69,16 @@ class AutoscalerState:
         """Growth after `since`; a flow that began earlier counts by the share that overlaps."""
         total = Counters()
         for flow in self.flows:
-            if flow.end > since:
-                share = (flow.end - max(flow.start, since)) / (flow.end - flow.start)
+            share = flow.share_since(since)
+            if share > 0:
                 total = total.plus(flow.growth if share == 1.0 else flow.growth.scaled(share))
         return total
+
+    def pod_seconds_since(self, since: float) -> float:
+        """How much of the pods' time after `since` the flows cover."""
+        return sum(
+            flow.pods * (flow.end - flow.start) * flow.share_since(since) for flow in self.flows
+        )
 
     def observed_seconds(self, window: float, now: float) -> float:
         """How much of the last `window` seconds has been observed."""
@@ -129,20 +140,31 @@ def _newborn(known: frozenset[str], pods: Iterable[PodObservation]) -> frozenset
 
 def _new_flows(state: AutoscalerState, pods: Iterable[PodObservation]) -> list[Flow]:
     """One flow per span of time, all pods with the same span together."""
-    growths: dict[tuple[float, float], Counters] = {}
+    flows: dict[tuple[float, float], Flow] = {}
     for pod in pods:
-        if pod.sample is None:
+        flow = _pod_flow(state, pod)
+        if flow is None:
             continue
-        before = state.samples.get(pod.name)
-        start = before.scraped_at if before else state.evaluated_at
-        if start is None or start >= pod.sample.scraped_at:
-            continue
-        if before is None and pod.name not in state.newborn:
-            continue  # its counters may be hours old: only a baseline
-        growth = pod.sample.counters.since(before.counters if before else Counters())
-        span = (start, pod.sample.scraped_at)
-        growths[span] = growths[span].plus(growth) if span in growths else growth
-    return [Flow(start, end, growth) for (start, end), growth in growths.items()]
+        span = (flow.start, flow.end)
+        if span in flows:
+            known = flows[span]
+            flow = Flow(*span, known.growth.plus(flow.growth), known.pods + 1)
+        flows[span] = flow
+    return list(flows.values())
+
+
+def _pod_flow(state: AutoscalerState, pod: PodObservation) -> Flow | None:
+    """Growth since the pod's last sample, or since it was born; None if neither is known."""
+    if pod.sample is None:
+        return None
+    before = state.samples.get(pod.name)
+    if before is None and pod.name not in state.newborn:
+        return None  # its counters may be hours old: only a baseline
+    start = before.scraped_at if before else state.evaluated_at
+    if start is None or start >= pod.sample.scraped_at:
+        return None
+    growth = pod.sample.counters.since(before.counters if before else Counters())
+    return Flow(start, pod.sample.scraped_at, growth)
 
 
 def _count_replicas(
