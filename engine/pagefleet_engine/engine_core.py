@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from pagefleet_engine.errors import ParameterError
 from pagefleet_engine.executor import Executor, SchedulerOutput
@@ -32,6 +33,7 @@ class EngineCore:
         scheduler: Scheduler,
         limits: AdmissionLimits,
         ledger: EngineLedger,
+        peak_bytes: Callable[[], int],
         prefill_tokens_per_second: float,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
@@ -40,6 +42,7 @@ class EngineCore:
         self._executor = executor
         self._scheduler = scheduler
         self._ledger = ledger
+        self._peak_bytes = peak_bytes
         self._prefill_rate = prefill_tokens_per_second
         self._clock = clock
         self._wall_clock = wall_clock
@@ -140,7 +143,7 @@ class EngineCore:
         )
 
     def ledger(self) -> EngineLedger:
-        return self._ledger
+        return replace(self._ledger, peak_bytes=self._peak_bytes())
 
     def check_integrity(self) -> None:
         """Raise AssertionError if a block leaked or the books disagree."""

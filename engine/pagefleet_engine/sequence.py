@@ -1,5 +1,6 @@
 """Sequence: the scheduler's mutable record of one request."""
 
+from array import array
 from enum import StrEnum
 
 from pagefleet_engine.request import EngineRequest, SamplingParams
@@ -52,7 +53,7 @@ class Sequence:
         self.num_cached_tokens = 0  # found in the prefix cache at first admission
         self.num_preemptions = 0
         self.first_scheduled_time: float | None = None
-        self.block_table: list[int] = []
+        self.block_table = array("q")  # 64-bit, so that the runner can read it without a copy
         self.block_hashes: list[bytes] = []
         self.num_registered_blocks = 0
 

@@ -6,6 +6,7 @@ block_table   [ b0 ][ b1 ][ b2 ][ b3 ][ b4 ]            ceil(tokens / block_size
 hashes        [ h0 ][ h1 ][ h2 ][ h3 ]                  full blocks only
 """
 
+from array import array
 from dataclasses import dataclass
 
 from pagefleet_engine.kv_cache.block_pool import BlockPool
@@ -71,7 +72,7 @@ class BlockManager:
         for block_id in cached:
             self.pool.touch(block_id)
         fresh = self.pool.allocate(self.blocks_for(sequence.num_tokens) - len(cached))
-        sequence.block_table = cached + fresh
+        sequence.block_table = array("q", cached + fresh)
         sequence.num_registered_blocks = len(cached)
         sequence.num_computed_tokens = len(cached) * self.block_size
         if self.enable_prefix_caching:
@@ -112,7 +113,7 @@ class BlockManager:
     def free(self, sequence: Sequence) -> None:
         """Give all blocks back; the tail goes first, since a beginning is shared more often."""
         self.pool.release(reversed(sequence.block_table))
-        sequence.block_table = []
+        sequence.block_table = array("q")
         sequence.num_registered_blocks = 0
         sequence.num_computed_tokens = 0
 

@@ -1,0 +1,64 @@
+"""KVStorage: the tensors that hold the keys and values of all blocks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerKVShape:
+    """What one layer stores for one token."""
+
+    num_kv_heads: int
+    head_dim: int
+    v_head_dim: int
+
+    @property
+    def elements_per_token(self) -> int:
+        return self.num_kv_heads * (self.head_dim + self.v_head_dim)
+
+
+class KVStorage:
+    """Per layer [num_blocks, block_size, num_kv_heads, head_dim] for keys, likewise for values.
+
+    Zeroed: a masked position is multiplied by zero, and stray memory could hold a NaN.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerKVShape],
+        *,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.keys = [
+            torch.zeros(
+                num_blocks, block_size, each.num_kv_heads, each.head_dim, dtype=dtype, device=device
+            )
+            for each in layers
+        ]
+        self.values = [
+            torch.zeros(
+                num_blocks,
+                block_size,
+                each.num_kv_heads,
+                each.v_head_dim,
+                dtype=dtype,
+                device=device,
+            )
+            for each in layers
+        ]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(each.numel() * each.itemsize for each in (*self.keys, *self.values))
+
+
+def block_bytes(layers: Sequence[LayerKVShape], *, block_size: int, dtype: torch.dtype) -> int:
+    """Bytes of one block over all layers."""
+    return block_size * dtype.itemsize * sum(each.elements_per_token for each in layers)

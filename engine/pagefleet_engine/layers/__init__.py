@@ -1,0 +1,1 @@
+"""Replacements for single modules of a Transformers model."""

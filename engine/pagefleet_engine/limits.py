@@ -1,0 +1,33 @@
+"""Fill in the settings that were left to the engine."""
+
+from pagefleet_engine.config import EngineConfig
+from pagefleet_engine.errors import ConfigError
+from pagefleet_memory import Accelerator, EngineLimits, MemoryModelError, ModelShape, resolve_dtype
+
+DEFAULT_NUM_SEQS = {"CPU": 64, "GPU": 256}
+# A step's tokens are what a decoding request waits for: 256 is about 0.4 s of a small CPU model.
+DEFAULT_BATCHED_TOKENS = {"CPU": 256, "GPU": 8192}
+
+
+def resolve_limits(
+    config: EngineConfig, *, shape: ModelShape, accelerator: Accelerator
+) -> EngineLimits:
+    """The concrete limits; what was stated is kept and checked."""
+    longest = shape.max_position_embeddings
+    stated = config.max_model_len
+    if stated is not None and stated > longest:
+        raise ConfigError("max_model_len", stated, f"the model was made for at most {longest}")
+    kind = accelerator.kind
+    try:
+        return EngineLimits(
+            dtype=resolve_dtype(shape, accelerator, config.dtype),
+            max_model_len=stated or longest,
+            max_num_seqs=config.max_num_seqs or DEFAULT_NUM_SEQS[kind],
+            max_num_batched_tokens=config.max_num_batched_tokens or DEFAULT_BATCHED_TOKENS[kind],
+            kv_cache_dtype=config.kv_cache_dtype,
+            block_size=config.block_size,
+            enforce_eager=config.enforce_eager,
+            gpu_memory_utilization=config.gpu_memory_utilization,
+        )
+    except MemoryModelError as error:
+        raise ConfigError(error.field, error.value, str(error)) from error

@@ -1,0 +1,134 @@
+"""The attention function that Transformers models call: it writes and reads the paged cache.
+
+A model built with `attn_implementation="pagefleet"` calls `attend` in every layer with the packed
+batch [1, heads, tokens, head_dim]. The layer finds the cache through the `PagedLayers` object that
+`attach` hangs on its module, so there is no global state and models do not share anything.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import nn
+from transformers import AttentionInterface
+
+from pagefleet_engine.kv_cache.storage import KVStorage, LayerKVShape
+from pagefleet_kernels import AttentionMetadata, PagedAttention, store_kv
+
+ATTENTION_NAME = "pagefleet"
+_ATTRIBUTE = "pagefleet_attention"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionOptions:
+    """What a layer asks for beside plain causal attention."""
+
+    scale: float
+    window: int | None
+    softcap: float | None
+    sinks: torch.Tensor | None
+
+
+class LayerAttention(Protocol):
+    """Answers the attention of one layer for the packed batch."""
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,  # [num_tokens, num_heads, head_dim]
+        key: torch.Tensor,  # [num_tokens, num_kv_heads, head_dim]
+        value: torch.Tensor,  # [num_tokens, num_kv_heads, v_head_dim]
+        options: AttentionOptions,
+    ) -> torch.Tensor: ...
+
+
+class PagedLayers:
+    """Attention over the paged cache; `metadata` is set before each forward."""
+
+    def __init__(self, storage: KVStorage) -> None:
+        self.storage = storage
+        self.metadata: AttentionMetadata | None = None
+        self._paged_attention = PagedAttention()
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        options: AttentionOptions,
+    ) -> torch.Tensor:
+        metadata = self.metadata
+        assert metadata is not None, "a forward needs its attention metadata"
+        key_cache, value_cache = self.storage.keys[layer], self.storage.values[layer]
+        store_kv(key, value, key_cache, value_cache, metadata.slot_mapping)
+        return self._paged_attention(
+            query,
+            key_cache,
+            value_cache,
+            metadata,
+            scale=options.scale,
+            window=options.window,
+            softcap=options.softcap,
+            sinks=options.sinks,
+        )
+
+
+class ShapeRecorder:
+    """Stands in for the cache in a first forward and notes what each layer would store."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[int, LayerKVShape] = {}
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        options: AttentionOptions,
+    ) -> torch.Tensor:
+        self.shapes[layer] = LayerKVShape(
+            num_kv_heads=key.shape[1], head_dim=key.shape[2], v_head_dim=value.shape[2]
+        )
+        return query.new_zeros(query.shape[0], query.shape[1], value.shape[2])
+
+
+def attach(model: nn.Module, attention: LayerAttention) -> None:
+    """Make every layer of the model use this attention."""
+    for module in model.modules():
+        if hasattr(module, "layer_idx"):
+            setattr(module, _ATTRIBUTE, attention)
+
+
+def attend(
+    module: nn.Module,
+    query: torch.Tensor,  # [1, num_heads, num_tokens, head_dim]
+    key: torch.Tensor,  # [1, num_kv_heads, num_tokens, head_dim]
+    value: torch.Tensor,  # [1, num_kv_heads, num_tokens, v_head_dim]
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **_: object,
+) -> tuple[torch.Tensor, None]:
+    """What Transformers calls; returns [1, num_tokens, num_heads, v_head_dim]."""
+    assert attention_mask is None, "a mask was built for an attention that reads block tables"
+    attention: LayerAttention = getattr(module, _ATTRIBUTE)
+    attended = attention.attend(
+        module.layer_idx,  # type: ignore[arg-type]  # an int attribute, which nn.Module cannot type
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        AttentionOptions(
+            scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+            window=sliding_window,
+            softcap=softcap,
+            sinks=s_aux,
+        ),
+    )
+    return attended[None], None
+
+
+AttentionInterface.register(ATTENTION_NAME, attend)

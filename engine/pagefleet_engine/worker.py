@@ -1,0 +1,132 @@
+"""Worker: one rank's model, loaded, packed and measured."""
+
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from pagefleet_engine.device import Device
+from pagefleet_engine.errors import ModelLoadError
+from pagefleet_engine.kv_cache.storage import KVStorage, LayerKVShape, block_bytes
+from pagefleet_engine.layers.linear import pack_linears, packing_works
+from pagefleet_engine.model_runner import ModelRunner, run_model
+from pagefleet_engine.models.attention import PagedLayers, ShapeRecorder, attach
+from pagefleet_engine.models.loader import load_model
+from pagefleet_engine.sampler import Sampler
+from pagefleet_memory import EngineLimits, ModelShape, kv_block_bytes
+
+logger = logging.getLogger(__name__)
+
+PROBE_TOKENS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a first forward of the largest step showed."""
+
+    layers: tuple[LayerKVShape, ...]
+    workspace_bytes: int
+    tokens_per_second: float
+
+
+class Worker:
+    """Loads the model of one rank; `profile` it before a runner is made of it."""
+
+    def __init__(
+        self, folder: Path, *, device: Device, shape: ModelShape, limits: EngineLimits
+    ) -> None:
+        self._device = device
+        self._shape = shape
+        self._limits = limits
+        self.model = load_model(
+            folder,
+            dtype=torch_dtype(limits.dtype),
+            device=device.torch_device,
+            max_model_len=limits.max_model_len,
+        )
+        _pack(self.model, device.torch_device)
+
+    def profile(self) -> Profile:
+        """Run the largest step once: which keys and values a layer stores, memory and speed."""
+        layers = self._layer_shapes()
+        num_tokens = self._limits.max_num_batched_tokens
+        rows = min(self._limits.max_num_seqs, num_tokens)
+        self._device.meter.reset_peak()
+        before = self._device.meter.used_bytes()
+        started = time.perf_counter()
+        self._forward(num_tokens, rows)
+        seconds = time.perf_counter() - started
+        growth = max(0, self._device.meter.peak_bytes() - before)
+        return Profile(layers, growth + self._gather_bytes(layers), num_tokens / seconds)
+
+    def _layer_shapes(self) -> tuple[LayerKVShape, ...]:
+        recorder = ShapeRecorder()
+        attach(self.model, recorder)
+        self._forward(PROBE_TOKENS, 1)
+        if sorted(recorder.shapes) != list(range(self._shape.num_layers)):
+            raise ModelLoadError(
+                f"{self._shape.architecture} keeps state beside keys and values in some of its "
+                f"{self._shape.num_layers} layers, which this version cannot serve"
+            )
+        layers = tuple(recorder.shapes[index] for index in range(self._shape.num_layers))
+        self._check_layers(layers)
+        return layers
+
+    def _check_layers(self, layers: tuple[LayerKVShape, ...]) -> None:
+        """The plan was made with the memory model's block; the real one must have its size."""
+        actual = block_bytes(layers, block_size=self._limits.block_size, dtype=self._kv_dtype)
+        expected = kv_block_bytes(self._shape, self._limits)
+        if actual != expected:
+            raise ModelLoadError(
+                f"a KV block of {self._shape.architecture} takes {actual} bytes and the memory "
+                f"model counts {expected}: this version cannot size its cache"
+            )
+
+    @torch.inference_mode()
+    def _forward(self, num_tokens: int, num_rows: int) -> None:
+        """A forward of any tokens, with logits of the last rows."""
+        positions = torch.arange(num_tokens, device=self._device.torch_device)
+        positions %= self._limits.max_model_len
+        rows = list(range(num_tokens - num_rows, num_tokens))
+        run_model(self.model, torch.zeros_like(positions), positions, rows)
+
+    def _gather_bytes(self, layers: tuple[LayerKVShape, ...]) -> int:
+        """The attention's gather buffers for the longest sequence."""
+        widest = max(each.elements_per_token for each in layers)
+        return self._limits.max_model_len * widest * self._kv_dtype.itemsize
+
+    @property
+    def _kv_dtype(self) -> torch.dtype:
+        return torch_dtype(self._limits.resolved_kv_dtype)
+
+    def make_runner(self, profile: Profile, *, num_blocks: int, sampler: Sampler) -> ModelRunner:
+        """Allocate the cache and connect the model to it."""
+        storage = KVStorage(
+            profile.layers,
+            num_blocks=num_blocks,
+            block_size=self._limits.block_size,
+            dtype=self._kv_dtype,
+            device=self._device.torch_device,
+        )
+        layers = PagedLayers(storage)
+        attach(self.model, layers)
+        return ModelRunner(model=self.model, layers=layers, sampler=sampler)
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch dtype of a memory-model dtype name."""
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype), name
+    return dtype
+
+
+def _pack(model: PreTrainedModel, device: torch.device) -> None:
+    if device.type != "cpu":
+        return
+    if packing_works(model.dtype):
+        logger.info("packed %d linear layers for oneDNN", pack_linears(model))
+    else:
+        logger.info("linear layers use F.linear: packed ones do not work for %s", model.dtype)
