@@ -21,7 +21,6 @@ from pagefleet_engine.core_messages import (
 from pagefleet_engine.engine_core import EngineCore
 from pagefleet_engine.errors import RequestError, StartupError
 from pagefleet_engine.request import EngineOutput, EngineRequest, FinishReason
-from pagefleet_engine.startup import build_engine_core
 
 HEARTBEAT_SECONDS = 1.0
 
@@ -33,7 +32,7 @@ def run_core(config: EngineConfig, connection: Connection) -> None:
     _prepare_process()
     inbox = _Inbox(connection)
     try:
-        core = build_engine_core(config)
+        core = _load_core(config)
         connection.send(CoreReady(limits=core.limits, ledger=core.ledger(), stats=core.stats()))
         while True:
             connection.send(_advance(core, inbox))
@@ -49,6 +48,13 @@ def _prepare_process() -> None:
     # The front end keeps torch out of its own process with this; here it is needed.
     os.environ.pop("USE_TORCH", None)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s core: %(message)s")
+
+
+def _load_core(config: EngineConfig) -> EngineCore:
+    # Imported here: the front end imports this module too and must stay free of torch.
+    from pagefleet_engine.startup import build_engine_core
+
+    return build_engine_core(config)
 
 
 class _Inbox:

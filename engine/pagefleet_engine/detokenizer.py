@@ -24,10 +24,8 @@ class IncrementalDetokenizer:
 
     def __init__(self, decode: Decode, prompt_token_ids: Sequence[int]) -> None:
         self._decode = decode
-        self._ids = list(prompt_token_ids[-NUM_CONTEXT_TOKENS:])
+        self._ids, self._emitted = self._context(list(prompt_token_ids[-NUM_CONTEXT_TOKENS:]))
         self._context_end = len(self._ids)
-        # A prompt may end inside a character: its bytes come out with the ones that complete it.
-        self._emitted = self._decode(self._ids).rstrip(INCOMPLETE)
 
     def push(self, token_ids: Sequence[int]) -> str:
         """Add tokens and return the text that became certain."""
@@ -43,6 +41,20 @@ class IncrementalDetokenizer:
     def flush(self) -> str:
         """Return what was held back, incomplete characters included."""
         return self._emit(self._decode(self._ids))
+
+    def _context(self, ids: list[int]) -> tuple[list[int], str]:
+        """The part of the prompt's end that begins with a whole character, and its text.
+
+        The prompt may end inside a character: those bytes come out with what completes them.
+        """
+        if not self._decode(ids):
+            return ids, ""
+        for end in range(len(ids), 0, -1):
+            for start in range(end):
+                text = self._decode(ids[start:end])
+                if text and INCOMPLETE not in (text[0], text[-1]):
+                    return ids[start:], text
+        return [], ""
 
     def _emit(self, text: str) -> str:
         if not text.startswith(self._emitted):
