@@ -30,7 +30,7 @@ def run_on_cluster(progress: Progress) -> None:
     item = _wait_ready(kubectl, name, progress)
     console.print(plan_table(item["status"]["plan"], title=f"\nThe plan of {name} (status.plan)"))
     url = stack.service_url("default", name)
-    show_answer(console, url, name)
+    show_answer(console, url, manifest["spec"]["model"].get("name", name))
     show_metrics(console, url)
     _say_what_next(console, kubectl, name, url)
 

@@ -8,6 +8,7 @@ import tempfile
 import time
 import urllib.error
 from pathlib import Path
+from typing import Any
 
 import yaml
 from rich.console import Console
@@ -39,13 +40,17 @@ def run_on_this_machine(progress: Progress) -> None:
             url = f"http://127.0.0.1:{port}"
             with progress.step("wait until the engine is ready", usually=30):
                 _wait_ready(engine, url)
-            show_answer(console, url, manifest["metadata"]["name"])
+            show_answer(console, url, _served_name(manifest))
             show_metrics(console, url)
         finally:
             engine.send_signal(signal.SIGTERM)
             engine.wait(timeout=60)
     console.print("\nKeep it running yourself:")
     console.out(f"  pagefleet run -f SPEC.yaml   # with model.uri file://{folder}", highlight=False)
+
+
+def _served_name(manifest: dict[str, Any]) -> str:
+    return str(manifest["spec"]["model"].get("name", manifest["metadata"]["name"]))
 
 
 def _wait_ready(engine: subprocess.Popen[bytes], url: str) -> None:
