@@ -15,6 +15,7 @@ from bench.autoscaling_sim.requests import Request
 from pagefleet_operator.autoscaling import FleetSnapshot
 
 HALF_HOUR = 1800.0
+TWENTY_MINUTES = 1200.0
 
 
 def run(scenario: Scenario, policy: Policy | None = None) -> Report:
@@ -47,7 +48,7 @@ def test_step_is_absorbed_without_going_back_and_forth() -> None:
 
 
 def test_prefill_bound_load_is_seen_where_the_kv_ratio_is_blind() -> None:
-    scenario = scenarios.prefill_bound(seconds=HALF_HOUR)
+    scenario = scenarios.prefill_bound(seconds=TWENTY_MINUTES)
     ours, ratio = run(scenario), run(scenario, HpaOnKvRatio())
     unchanged = run(scenario, Fixed(1))
     assert ours.slo_percent >= 45
@@ -62,7 +63,7 @@ def test_lost_scrapes_cost_little() -> None:
 
 
 def test_preemptions_stay_far_below_those_of_the_kv_ratio() -> None:
-    scenario = scenarios.decode_heavy(seconds=HALF_HOUR)
+    scenario = scenarios.decode_heavy(seconds=TWENTY_MINUTES)
     assert run(scenario).preemptions < run(scenario, HpaOnKvRatio()).preemptions / 3
 
 

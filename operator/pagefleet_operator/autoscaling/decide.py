@@ -4,7 +4,14 @@ from dataclasses import replace
 
 from pagefleet_operator.autoscaling import explain
 from pagefleet_operator.autoscaling.decision import Decision
-from pagefleet_operator.autoscaling.demand import read_statistics, read_supply, replicas_needed
+from pagefleet_operator.autoscaling.demand import (
+    Demand,
+    RequestStatistics,
+    Supply,
+    read_statistics,
+    read_supply,
+    replicas_needed,
+)
 from pagefleet_operator.autoscaling.fleet import FleetView, view_fleet
 from pagefleet_operator.autoscaling.guards import find_veto, read_pressure, step_up, watch_pressure
 from pagefleet_operator.autoscaling.settings import AutoscalingMode
@@ -78,29 +85,22 @@ def _hold(snapshot: FleetSnapshot, state: AutoscalerState, why: str, now: float)
 def _follow_demand(
     snapshot: FleetSnapshot, state: AutoscalerState, fleet: FleetView, now: float
 ) -> Decision:
-    settings = snapshot.settings
-    current = snapshot.current_replicas
+    settings, current = snapshot.settings, snapshot.current_replicas
     supply = read_supply(snapshot.capacity, fleet)
     statistics = read_statistics(state, fleet, now)
-    down_targets = settings.targets.for_scale_down()
-    full = down_targets.kv_utilization * supply.kv_tokens
     demand = replicas_needed(fleet.load(), statistics, supply, settings.targets)
-    cautious = replicas_needed(
-        fleet.cautious_load(tokens_if_missing=full), statistics, supply, down_targets
-    )
+    cautious = _cautious_demand(snapshot, fleet, statistics, supply)
     pressure = read_pressure(state, snapshot, fleet, now)
     floor = step_up(fleet) if pressure.any else 0
-    recommendation = Recommendation(
-        now, up=max(demand.replicas, floor), down=max(cautious.replicas, floor)
-    )
-    state = _recommend(snapshot, state, recommendation)
+    newest = Recommendation(now, up=max(demand.replicas, floor), down=max(cautious.replicas, floor))
+    state = _recommend(snapshot, state, newest)
     stable = stabilize(state.recommendations, settings, current=current, now=now)
     veto = find_veto(state, snapshot, fleet, now) if stable.replicas < current else None
     placeable = _placeable(snapshot, fleet)
-    size = _limited(snapshot, state, stable, held=veto is not None, placeable=placeable, now=now)
+    wanted = current if veto else stable.replicas
     found = explain.Findings(
         current=current,
-        size=size,
+        size=_limited(snapshot, state, wanted, placeable=placeable, now=now),
         demand=demand,
         statistics=statistics,
         supply=supply,
@@ -115,23 +115,28 @@ def _follow_demand(
     return _conclude(snapshot, state, found, now)
 
 
+def _cautious_demand(
+    snapshot: FleetSnapshot, fleet: FleetView, statistics: RequestStatistics, supply: Supply
+) -> Demand:
+    """What a smaller fleet would have to hold, with room to spare and silent pods taken as full."""
+    targets = snapshot.settings.targets.for_scale_down()
+    load = fleet.cautious_load(tokens_if_missing=targets.kv_utilization * supply.kv_tokens)
+    return replicas_needed(load, statistics, supply, targets)
+
+
 def _limited(
     snapshot: FleetSnapshot,
     state: AutoscalerState,
-    stable: Size,
+    wanted: int,
     *,
-    held: bool,
     placeable: int | None,
     now: float,
 ) -> Size:
-    """The stable size within the policies, the room on the nodes and the bounds."""
+    """The wanted size within the policies, the room on the nodes and the bounds."""
     settings, current = snapshot.settings, snapshot.current_replicas
-    wanted = current if held else stable.replicas
     stepped = apply_policies(wanted, settings, state.replica_counts, current=current, now=now)
     clamped = clamp(stepped.replicas, settings, current=current, placeable=placeable)
-    if clamped.limit is Limit.NONE:
-        return stepped
-    return clamped
+    return stepped if clamped.limit is Limit.NONE else clamped
 
 
 def _placeable(snapshot: FleetSnapshot, fleet: FleetView) -> int | None:

@@ -175,7 +175,7 @@ def _demand_text(found: Findings) -> str:
 
 def _pressure_text(pressure: Pressure) -> str:
     if pressure.preempting:
-        return "preemptions go on, so one step up"
+        return "preemptions go on, so one step up; a lower maxNumSeqs would avoid them"
     latency = pressure.latency
     if latency.ttft_violated:
         return f"p90 time to first token is {latency.ttft_seconds:.2f} s, so one step up"
