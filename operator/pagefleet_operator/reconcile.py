@@ -117,6 +117,7 @@ class Reconciler:
     async def _publish(self, body: Manifest, status: Manifest) -> None:
         """Write the status when it says something new, and tell each transition as an event."""
         before = body.get("status") or {}
+        status = _as_kept(status)
         if status == before:
             return
         metadata = body["metadata"]
@@ -153,6 +154,15 @@ class Reconciler:
 def _kept_autoscaling(infd: InferenceDeployment) -> Mapping[str, Any] | None:
     """While nothing is decided (suspended, no plan) the history and the size are kept."""
     return infd.status.get("autoscaling") if infd.spec.autoscaling else None
+
+
+def _as_kept(value: Any) -> Any:
+    """As the server gives it back: lists for tuples, and no fields without a value."""
+    if isinstance(value, Mapping):
+        return {name: _as_kept(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_as_kept(item) for item in value]
+    return value
 
 
 def _now() -> str:
