@@ -23,6 +23,7 @@ MOST_FILE_BYTES = 64 << 20  # of config.json and the index
 _TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=20, sock_read=60)
 _PARALLEL = 8
 _ATTEMPTS = 3
+RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ async def _get(
             return await _get_once(session, model, name, first=first)
         except (aiohttp.ClientError, TimeoutError) as error:
             problem = f"{type(error).__name__}: {error}"
-            await asyncio.sleep(attempt)
+            await asyncio.sleep(attempt * RETRY_SECONDS)
     message = f"{model.url(name)}: {problem}, in {_ATTEMPTS} attempts"
     raise InspectionError("HubUnreachable", message)
 
