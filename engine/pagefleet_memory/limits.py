@@ -27,6 +27,7 @@ class EngineLimits:
         resolve_kv_dtype(self.kv_cache_dtype, self.dtype)
         for name in _POSITIVE:
             check_count(name, getattr(self, name), minimum=1)
+        check_flag("enforce_eager", self.enforce_eager)
         check_count("swap_space_bytes", self.swap_space_bytes, minimum=0)
         check_share("gpu_memory_utilization", self.gpu_memory_utilization)
 
@@ -56,6 +57,12 @@ def check_count(name: str, value: object, *, minimum: int) -> None:
     """Refuse what is not an integer of at least `minimum`."""
     if type(value) is not int or not minimum <= value <= _LARGEST:
         raise LimitError(f"must be an integer >= {minimum}, not {value!r}", field=name, value=value)
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is neither true nor false."""
+    if not isinstance(value, bool):
+        raise LimitError(f"must be true or false, not {value!r}", field=name, value=value)
 
 
 def check_share(name: str, value: object) -> None:

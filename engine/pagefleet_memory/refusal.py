@@ -36,7 +36,6 @@ def refuse_unfit(
     closest = min(short, key=lambda item: item.short_by_bytes or 0)
     nearest = (
         *_shorter_context(demand, groups),
-        *_smaller_kv_dtype(demand, groups),
         *_more_memory(demand, groups),
         *_more_gpus(demand, groups),
         *_other_product(demand, groups),
@@ -72,13 +71,6 @@ def _shorter_context(demand: Demand, groups: Sequence[NodeGroup]) -> tuple[str, 
     if longest == 0 or longest < (demand.pins.min_kv_tokens or 0):
         return ()
     return (f"maxModelLen {longest} fits",)
-
-
-def _smaller_kv_dtype(demand: Demand, groups: Sequence[NodeGroup]) -> tuple[str, ...]:
-    if demand.pins.kv_cache_dtype not in (None, "auto"):
-        return ()
-    smaller = _repinned(demand, kv_cache_dtype="int8")
-    return ("KV cache dtype int8 fits",) if _fits(smaller, groups) else ()
 
 
 def _more_memory(demand: Demand, groups: Sequence[NodeGroup]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pagefleet_memory.accelerator import Accelerator
 from pagefleet_memory.dtypes import dtype_bytes, resolve_kv_dtype
 from pagefleet_memory.errors import LimitError
-from pagefleet_memory.limits import check_count, check_share
+from pagefleet_memory.limits import check_count, check_flag, check_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Workload:
         _check_optional_counts(self, ("max_model_len", "concurrency"))
         check_count("shared_prefix_tokens", self.shared_prefix_tokens, minimum=0)
         rate = self.request_rate
-        if rate is not None and (isinstance(rate, bool) or not 0 < rate < 1e9):
+        if rate is not None and (type(rate) not in (int, float) or not 0 < rate < 1e9):
             raise LimitError(f"must be above 0, not {rate!r}", field="request_rate", value=rate)
 
 
@@ -67,8 +67,11 @@ class Pins:
         _check_optional_counts(self, _PINNED_COUNTS)
         if self.swap_space_bytes is not None:
             check_count("swap_space_bytes", self.swap_space_bytes, minimum=0)
-        if self.dtype not in (None, "auto"):
-            dtype_bytes(str(self.dtype))
+        if self.enforce_eager is not None:
+            check_flag("enforce_eager", self.enforce_eager)
+        if self.dtype is not None and self.dtype != "auto":
+            dtype_bytes(self.dtype)
+        _check_products(self.products)
         if self.kv_cache_dtype is not None:
             resolve_kv_dtype(self.kv_cache_dtype, "bfloat16")
         if self.gpu_memory_utilization is not None:
@@ -106,6 +109,16 @@ class NodeGroup:
     def total(self) -> int:
         """Accelerators of all its nodes."""
         return self.accelerators_per_node * self.nodes
+
+
+def _check_products(products: object) -> None:
+    valid = isinstance(products, tuple | list) and all(isinstance(p, str) for p in products)
+    if not valid:
+        raise LimitError(
+            f"must be a sequence of product names, not {products!r}",
+            field="products",
+            value=products,
+        )
 
 
 def _check_optional_counts(owner: object, names: tuple[str, ...]) -> None:

@@ -46,10 +46,12 @@ def sampler_term(
         return _vllm_sampler_term(shape, limits, forward_bytes)
     rows = min(constant("sampler_rows").value, limits.max_num_seqs)
     per_logit = constant("sampler_bytes_per_logit")
+    logits = limits.max_num_seqs * shape.vocab_size * dtype_bytes(limits.dtype)
     return LedgerTerm(
         "sampler",
-        rows * shape.vocab_size * per_logit.value,
-        f"{rows} rows at a time x vocabulary x {per_logit.value} B: {per_logit.source}",
+        logits + rows * shape.vocab_size * per_logit.value,
+        f"logits of max_num_seqs rows, then {rows} rows at a time x vocabulary x "
+        f"{per_logit.value} B: {per_logit.source}",
     )
 
 

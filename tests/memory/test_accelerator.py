@@ -1,0 +1,85 @@
+"""Accelerators from node labels: products, suffixes, unknown cards, and what is refused."""
+
+import pytest
+
+from pagefleet_memory import (
+    AcceleratorError,
+    LimitError,
+    accelerator_from_labels,
+    cpu_accelerator,
+    resolve_dtype,
+)
+from pagefleet_memory.products import PRODUCTS
+from tests.memory.memory_builders import GIB, LLAMA_3_8B, MIB, gpu, shape
+
+
+def test_every_product_of_the_table_is_found_by_its_own_label() -> None:
+    for row in PRODUCTS:
+        found = accelerator_from_labels(row.label, row.label_mib)
+        assert found.bandwidth_gbps == row.bandwidth_gbps, row.label
+        assert 0.94 * row.label_mib * MIB < found.memory_bytes < row.label_mib * MIB, row.label
+
+
+@pytest.mark.parametrize(
+    ("label", "memory_mib", "visible_gib"),
+    [
+        ("NVIDIA-H100-80GB-HBM3", 81559, 79.11),
+        ("NVIDIA-H200-141GB-HBM3", 143771, 139.81),  # a catalogue's spelling
+        ("NVIDIA-L40", 46068, 44.31),
+        ("nvidia-l4", 23034, 22.05),
+        ("Tesla-T4", None, 14.56),
+    ],
+)
+def test_labels_match_by_family(label: str, memory_mib: int | None, visible_gib: float) -> None:
+    accelerator = accelerator_from_labels(label, memory_mib)
+    assert accelerator.memory_bytes / GIB == pytest.approx(visible_gib, abs=0.01)
+    assert accelerator.name == label
+
+
+def test_an_unknown_product_is_planned_from_its_memory() -> None:
+    accelerator = accelerator_from_labels("NVIDIA-X900", 100_000)
+    assert accelerator.memory_bytes == 98_000 * MIB
+    assert accelerator.bandwidth_gbps is None
+
+
+def test_a_label_that_contradicts_the_memory_is_planned_from_the_memory() -> None:
+    assert accelerator_from_labels("NVIDIA-L4", 48_000).memory_bytes == 48_000 * MIB * 98 // 100
+
+
+@pytest.mark.parametrize(
+    ("label", "memory_mib", "named"),
+    [
+        ("NVIDIA-A100-SXM4-40GB-MIG-3g.20gb", 20096, "MIG"),
+        ("NVIDIA-L4-SHARED", 23034, "time-shared"),
+        ("NVIDIA-X900", None, "not stated"),
+        ("", 1000, "label"),
+        ("NVIDIA-L4", 0, "MiB"),
+        ("NVIDIA-L4", -5, "MiB"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_by_name(
+    label: str, memory_mib: int | None, named: str
+) -> None:
+    with pytest.raises(AcceleratorError, match=named):
+        accelerator_from_labels(label, memory_mib)
+
+
+def test_cpu_memory_must_be_positive() -> None:
+    with pytest.raises(AcceleratorError):
+        cpu_accelerator(0, bf16=False)
+
+
+def test_auto_is_bf16_on_cpu_only_where_it_is_fast() -> None:
+    model = shape(LLAMA_3_8B)
+    assert resolve_dtype(model, cpu_accelerator(GIB, bf16=True)) == "bfloat16"
+    assert resolve_dtype(model, cpu_accelerator(GIB, bf16=False)) == "float32"
+    assert resolve_dtype(model, cpu_accelerator(GIB, bf16=False), "bfloat16") == "bfloat16"
+
+
+def test_auto_is_float16_on_a_gpu_without_bf16() -> None:
+    model = shape(LLAMA_3_8B)
+    assert resolve_dtype(model, gpu("T4"), "auto") == "float16"
+    assert resolve_dtype(model, gpu("H100")) == "bfloat16"
+    assert resolve_dtype(shape(LLAMA_3_8B, torch_dtype="float32"), gpu("H100")) == "bfloat16"
+    with pytest.raises(LimitError, match="has no bfloat16"):
+        resolve_dtype(model, gpu("T4"), "bfloat16")
