@@ -66,7 +66,7 @@ async def _stand_then_lead(elector: LeaderElector, leading: Leading, stop: async
             return 0
         holding = asyncio.create_task(elector.hold())
         term = asyncio.create_task(leading.run(stop))
-        await asyncio.wait([holding, term], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([holding, term, stopping], return_when=asyncio.FIRST_COMPLETED)
         return await _end_term(elector, holding, term)
     finally:
         stopping.cancel()

@@ -10,7 +10,7 @@ import asyncio
 import copy
 import itertools
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +30,8 @@ from pagefleet_operator.resources import (
     Resource,
 )
 
-KINDS = (*CHILDREN, INFERENCE_DEPLOYMENTS, NODES, PODS, LEASES, EVENTS)
+_NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+KINDS = (*CHILDREN, INFERENCE_DEPLOYMENTS, NODES, PODS, LEASES, EVENTS, _NAMESPACES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,12 @@ class FakeApi:
         self.writes: list[Write] = []
         self.tokens: list[str | None] = []
         self.expire_lists_once = False
+        self.lose_events = False
         self.page_size: int | None = None
         self._applied: dict[tuple[Resource, str, str, str], Any] = {}
         self._versions = itertools.count(1)
         self._watches: list[tuple[Resource, str, asyncio.Queue[Any]]] = []
+        self._history: list[tuple[int, Resource, Any]] = []
 
     # What tests do to the cluster.
 
@@ -113,7 +116,7 @@ class FakeApi:
             return _status(fault.status, "ordered by the test", headers=fault.headers)
         place = _place(request.path)
         if place is None:
-            return _discovery(request.path)
+            return _discovery(request.path, self.objects)
         if request.method == "GET":
             return await self._read(request, place)
         body = json.loads(await request.text() or "null")
@@ -157,6 +160,10 @@ class FakeApi:
         changes: asyncio.Queue[Any] = asyncio.Queue()
         watch = (place.resource, request.query.get("labelSelector", ""), changes)
         self._watches.append(watch)
+        since = int(request.query.get("resourceVersion") or "0")
+        for version, resource, event in self._history:
+            if version > since and resource == watch[0] and _matches(event["object"], watch[1]):
+                changes.put_nowait(event)
         try:
             while True:
                 event = await changes.get()
@@ -240,9 +247,13 @@ class FakeApi:
         return body
 
     def _announce(self, resource: Resource, kind: str, body: Manifest) -> None:
+        if self.lose_events:
+            return
+        event = {"type": kind, "object": copy.deepcopy(body)}
+        self._history.append((int(body["metadata"]["resourceVersion"]), resource, event))
         for watched, labels, changes in self._watches:
             if watched == resource and _matches(body, labels):
-                changes.put_nowait({"type": kind, "object": copy.deepcopy(body)})
+                changes.put_nowait(event)
 
 
 def _place(path: str) -> _Place | None:
@@ -260,15 +271,15 @@ def _place(path: str) -> _Place | None:
     return None
 
 
-def _discovery(path: str) -> web.Response:
-    served = [kind for kind in KINDS if kind.root == path.rstrip("/")]
+def _discovery(path: str, kinds: Iterable[Resource]) -> web.Response:
+    served = [kind for kind in kinds if kind.root == path.rstrip("/")]
     if served:
         names = [_api_resource(kind) for kind in served]
         return _json({"kind": "APIResourceList", "resources": names})
     if path.rstrip("/") == "/api":
         return _json({"versions": ["v1"]})
     if path.rstrip("/") == "/apis":
-        return _json({"groups": [_group(kind) for kind in KINDS if kind.group]})
+        return _json({"groups": [_group(kind) for kind in kinds if kind.group]})
     return _status(404, f"no {path}")
 
 
