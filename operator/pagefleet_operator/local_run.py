@@ -31,7 +31,13 @@ def run_engine(command: list[str], environment: Mapping[str, str]) -> int:
     def hand_on(number: int, _: FrameType | None) -> None:
         process.send_signal(number)
 
-    signal.signal(signal.SIGTERM, hand_on)
-    # A terminal sends ctrl-C to the engine as well.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return process.wait()
+    # A terminal sends ctrl-C to the engine by itself.
+    before = [
+        (number, signal.signal(number, handler))
+        for number, handler in ((signal.SIGTERM, hand_on), (signal.SIGINT, signal.SIG_IGN))
+    ]
+    try:
+        return process.wait()
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)

@@ -105,9 +105,14 @@ def make_serving_plan(
     groups = inventory.node_groups(infd.spec)
     if not groups:
         return _no_accelerator(infd, inventory)
-    if not spanning:
-        groups = tuple(replace(group, nodes=1) for group in groups)
-    return plan_on_groups(infd, shape, revision, groups, images, previous=previous)
+    if spanning:
+        return plan_on_groups(infd, shape, revision, groups, images, previous=previous)
+    single = tuple(replace(group, nodes=1) for group in groups)
+    found = plan_on_groups(infd, shape, revision, single, images, previous=previous)
+    if isinstance(found, PlanRefusal):
+        spread = plan_on_groups(infd, shape, revision, groups, images)
+        return _suggest_groups_of_pods(found, spread)
+    return found
 
 
 def plan_on_groups(
@@ -218,6 +223,16 @@ def _refusal(result: PlanResult) -> PlanRefusal:
     assert refusal is not None, "the planner returns a plan or a refusal"
     nearest = f". What would fit: {'; '.join(refusal.nearest)}" if refusal.nearest else ""
     return PlanRefusal(refusal.reason, refusal.message + nearest, result.rejected)
+
+
+def _suggest_groups_of_pods(refusal: PlanRefusal, spread: ServingPlan | PlanRefusal) -> PlanRefusal:
+    if isinstance(spread, PlanRefusal):
+        return refusal
+    way = (
+        f"; with LeaderWorkerSet installed a replica could span {spread.pods_per_replica} nodes of "
+        f"{spread.memory.group}"
+    )
+    return replace(refusal, message=refusal.message + way)
 
 
 def _no_accelerator(infd: InferenceDeployment, inventory: Inventory) -> PlanRefusal:
