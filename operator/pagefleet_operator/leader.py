@@ -86,7 +86,7 @@ class LeaderElector:
             return
         self._renewed_at = None
         lease = await self._kube.get(LEASES, self._namespace, self._name)
-        if lease and lease["spec"].get("holderIdentity") == self._identity:
+        if lease and (lease.get("spec") or {}).get("holderIdentity") == self._identity:
             spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
             await self._kube.replace({**lease, "spec": spec}, fenced=False)
 
@@ -118,7 +118,8 @@ class LeaderElector:
 
     def _may_take(self, lease: Manifest) -> bool:
         """Ours, let go, or unchanged for its whole duration while we watched."""
-        holder = lease["spec"].get("holderIdentity")
+        spec = lease.get("spec") or {}
+        holder = spec.get("holderIdentity")
         if holder == self._identity or not holder:
             return True
         self._renewed_at = None
@@ -126,7 +127,7 @@ class LeaderElector:
         if self._observed is None or self._observed.version != version:
             self._observed = _Observed(version, self._clock())
             return False
-        duration = float(lease["spec"].get("leaseDurationSeconds", self._times.lease_seconds))
+        duration = float(spec.get("leaseDurationSeconds", self._times.lease_seconds))
         return self._clock() - self._observed.at >= duration
 
     def _lease(self, held: Manifest | None) -> Manifest:
@@ -146,7 +147,7 @@ class LeaderElector:
                 "metadata": {"name": self._name, "namespace": self._namespace},
                 "spec": spec,
             }
-        return {**held, "spec": _succeed(held["spec"], spec)}
+        return {**held, "spec": _succeed(held.get("spec") or {}, spec)}
 
 
 def _succeed(old: Manifest, new: Manifest) -> Manifest:

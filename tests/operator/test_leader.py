@@ -151,3 +151,9 @@ async def test_a_clock_of_another_machine_does_not_matter(
     spec = {**held["spec"], "renewTime": "1999-01-01T00:00:00.000000Z"}
     api.put(LEASES, {**held, "spec": spec})
     assert not await second._try()
+
+
+async def test_an_empty_lease_of_the_chart_is_free(kube: Kube, clock: Clock, api: FakeApi) -> None:
+    api.put(LEASES, {"metadata": {"name": "pagefleet-operator", "namespace": "sys"}})
+    await elector(kube, clock, "a").acquire()
+    assert lease(api)["spec"]["holderIdentity"] == "a"
