@@ -174,11 +174,12 @@ class EngineCollector(Collector):
         return family
 
     def _oldest_waiting_age(self, view: EngineView) -> Metric:
-        since_view = self._clock() - view.received if view.stats.num_waiting else 0.0
+        since_view = self._clock() - view.received
+        age = view.stats.oldest_waiting_age_seconds + since_view
         return self._gauge(
             "pagefleet_oldest_waiting_age_seconds",
             "Age of the oldest request in the queue",
-            view.stats.oldest_waiting_age_seconds + since_view,
+            age if view.stats.num_waiting else 0.0,
         )
 
     def _kv_cache_blocks(self, stats: EngineStats) -> Metric:

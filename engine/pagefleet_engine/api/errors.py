@@ -1,11 +1,11 @@
 """Errors of the API, in OpenAI's shape, and the middleware that turns every failure into one."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import takewhile
 
 from aiohttp import web
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from pagefleet_engine.async_engine import EngineDeadError
 from pagefleet_engine.errors import RequestError
@@ -102,21 +102,25 @@ def _error_type(status: int) -> str:
 
 def _invalid_body(error: ValidationError) -> ApiError:
     """The first complaint decides; it names the parameter."""
-    first = error.errors(include_url=False)[0]
+    complaints = error.errors(include_url=False)
+    first = complaints[0]
     if first["type"] == "json_invalid":
         return ApiError(400, f"the body is not valid JSON: {first['msg']}", code="invalid_json")
-    param = ".".join(str(part) for part in first["loc"]) or None
-    return ApiError(400, _complaint(param, first), param=param, code=_complaint_code(first))
-
-
-def _complaint(param: str | None, details: ErrorDetails) -> str:
-    if details["type"] == "extra_forbidden":
-        return f"unknown parameter: {param}"
-    if details["type"] == "missing":
-        return f"missing parameter: {param}"
+    # A parameter of several types brings one complaint for each type that it is not.
+    same = [each for each in complaints if each["loc"][:1] == first["loc"][:1]]
+    param = ".".join(str(part) for part in _common([each["loc"] for each in same])) or None
+    if first["type"] == "extra_forbidden":
+        return ApiError(400, f"unknown parameter: {param}", param=param, code="unknown_parameter")
+    if first["type"] == "missing":
+        return ApiError(400, f"missing parameter: {param}", param=param)
+    messages = dict.fromkeys(each["msg"].removeprefix("Value error, ") for each in same)
     where = f"{param}: " if param else ""
-    return f"{where}{details['msg']}"
+    return ApiError(400, where + ", or: ".join(messages), param=param)
 
 
-def _complaint_code(details: ErrorDetails) -> str | None:
-    return "unknown_parameter" if details["type"] == "extra_forbidden" else None
+def _common(locations: Sequence[tuple[int | str, ...]]) -> list[int | str]:
+    """The beginning that all locations share."""
+    return [
+        parts[0]
+        for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*locations, strict=False))
+    ]

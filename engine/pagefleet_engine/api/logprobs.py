@@ -21,12 +21,17 @@ def completion_logprobs(
     return {
         "tokens": tokens,
         "token_logprobs": [position.logprob for position in positions],
-        "top_logprobs": [
-            {token_text(token_id): logprob for token_id, logprob in reversed(position.top)}
-            for position in positions
-        ],
+        "top_logprobs": [_by_text(position.top, token_text) for position in positions],
         "text_offset": offsets,
     }
+
+
+def _by_text(top: Sequence[tuple[int, float]], token_text: TokenText) -> dict[str, float]:
+    """Alternatives by text; of tokens that look the same (parts of characters) the best stays."""
+    found: dict[str, float] = {}
+    for token_id, logprob in top:
+        found.setdefault(token_text(token_id), logprob)
+    return found
 
 
 def chat_logprobs(positions: Sequence[TokenLogprobs], token_text: TokenText) -> Json:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
 from pagefleet_engine.api.errors import ApiError, unavailable
-from pagefleet_engine.async_engine import AsyncEngine, EngineDeadError
+from pagefleet_engine.async_engine import STALL_SECONDS, AsyncEngine, EngineDeadError
 from pagefleet_engine.config import EngineConfig
 from pagefleet_engine.errors import ModelLoadError
 from pagefleet_engine.lifecycle import Lifecycle
@@ -35,13 +35,14 @@ class Service:
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     requests: RequestMetrics = field(default_factory=RequestMetrics)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    stall_seconds: float = STALL_SECONDS
     created: int = field(default_factory=lambda: int(time.time()))
     engine: AsyncEngine = field(init=False)
     _tokenizer: Tokenizer | None = None
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.engine = AsyncEngine(self.requests)
+        self.engine = AsyncEngine(self.requests, stall_seconds=self.stall_seconds)
         self.registry.register(
             EngineCollector(
                 model_name=self.config.model_name,
