@@ -31,6 +31,7 @@ def start(cluster: Layout, processes: Processes, kubectl: Kubectl) -> None:
         timeout=120,
         check=lambda: processes.check(KWOK),
     )
+    processes.check(KWOK)
 
 
 def are_up(processes: Processes, kubectl: Kubectl) -> bool:

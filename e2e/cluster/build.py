@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from e2e.cluster.commands import run
-from e2e.cluster.errors import CommandFailed
+from e2e.cluster.errors import CommandFailed, NotReadyInTime
 from e2e.cluster.go_modules import GoModule, build_key
 from e2e.cluster.prerequisites import find_go, go_version, require_disk
 from e2e.cluster.progress import Progress, duration
@@ -67,22 +67,30 @@ class Builder:
 
     def _compile(self, module: GoModule, argv: list[str], scratch: Path) -> None:
         log = scratch / f"{module.name}.log"
-        begun = time.monotonic()
-        with log.open("wb") as out:
-            child = subprocess.Popen(
-                argv, cwd=module.folder, stdout=out, stderr=out, env=self._environment(scratch)
-            )
-            while child.poll() is None:
-                took = time.monotonic() - begun
-                self.progress.heartbeat(
-                    f"{duration(took)} of about {duration(module.usual_seconds)}"
-                )
-                if took > BUILD_TIMEOUT_SECONDS:
-                    child.kill()
-                time.sleep(0.5)
-        if child.returncode != 0:
+        environment = self._environment(scratch)
+        with (
+            log.open("wb") as out,
+            subprocess.Popen(
+                argv, cwd=module.folder, stdout=out, stderr=out, env=environment
+            ) as compiler,
+        ):
+            try:
+                self._watch(compiler, module)
+            except BaseException:
+                compiler.kill()
+                raise
+        if compiler.returncode != 0:
             said = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
             raise CommandFailed(f"building {module.name} failed:\n{said}")
+
+    def _watch(self, compiler: subprocess.Popen[bytes], module: GoModule) -> None:
+        begun = time.monotonic()
+        while compiler.poll() is None:
+            took = time.monotonic() - begun
+            self.progress.heartbeat(f"{duration(took)} of about {duration(module.usual_seconds)}")
+            if took > BUILD_TIMEOUT_SECONDS:
+                raise NotReadyInTime(f"building {module.name} took over {duration(took)}")
+            time.sleep(0.5)
 
     def _copy_assets(self, module: GoModule, target: Path) -> None:
         for asset in module.assets:

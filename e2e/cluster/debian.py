@@ -3,7 +3,7 @@
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,17 +57,24 @@ def missing_packages() -> list[str]:
 
 
 def install_packages(progress: Progress, *, lock: Path) -> None:
-    """Install the missing ones; none of their services is started."""
-    if not missing_packages():
+    """Install what the node misses; none of its services is started."""
+    install_missing(missing_packages, progress, lock=lock)
+
+
+def install_missing(
+    find_missing: Callable[[], list[str]], progress: Progress, *, lock: Path
+) -> None:
+    """Install what `find_missing` names, and only one caller at a time."""
+    if not find_missing():
         return
     if shutil.which("apt-get") is None:
         raise MissingPrerequisite(
-            f"this machine has no apt-get; install these by hand: {', '.join(missing_packages())}"
+            f"this machine has no apt-get; install these by hand: {', '.join(find_missing())}"
         )
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        missing = missing_packages()
+        missing = find_missing()
         if missing:
             with progress.step(f"Installing {', '.join(missing)}", usually=20):
                 _apt_install(missing)

@@ -1,8 +1,9 @@
 """Where the cluster lives on this machine: its folders and its addresses."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from e2e.cache import cache_root
 
 NAMESPACE = "pf"
 BRIDGE = "pf0"
@@ -21,12 +22,6 @@ DNS_IP = "10.96.0.10"
 API_SERVER = f"https://{NODE_IP}:6443"
 REGISTRY = f"{NODE_IP}:5000"
 ETCD = "http://127.0.0.1:2379"
-
-
-def cache_folder() -> Path:
-    """What may be kept between clusters: built programs, images."""
-    chosen = os.environ.get("PAGEFLEET_CACHE")
-    return Path(chosen).absolute() if chosen else Path.home() / ".cache" / "pagefleet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,4 +83,4 @@ class Layout:
 
     @classmethod
     def default(cls) -> "Layout":
-        return cls(cache=cache_folder())
+        return cls(cache=cache_root())

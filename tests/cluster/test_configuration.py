@@ -10,7 +10,7 @@ import yaml
 
 from e2e.cluster import control_plane, layout, node, node_config
 from e2e.cluster.kubeconfig import render_kubeconfig, write_kubeconfig
-from e2e.cluster.layout import Layout, cache_folder
+from e2e.cluster.layout import Layout
 from e2e.cluster.node_labels import cpu_labels
 
 PKI = Path("/run/pagefleet/pki")
@@ -108,7 +108,7 @@ def test_kubeconfig_is_for_its_owner_only(tmp_path: Path) -> None:
 
 def test_cache_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGEFLEET_CACHE", "/big/disk")
-    assert cache_folder() == Path("/big/disk")
+    assert Layout.default().cache == Path("/big/disk")
 
 
 def test_processor_labels_are_those_of_feature_discovery() -> None:
