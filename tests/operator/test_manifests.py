@@ -160,8 +160,8 @@ def test_cpu_pod_is_limited_to_the_memory_that_the_plan_divides() -> None:
     plan = cpu_plan(hardware={"memory": "3Gi", "cpu": "1500m"})
     spec = pod_spec(deployment(of, plan))
     (engine,) = spec["containers"]
-    assert engine["resources"]["limits"] == {"cpu": "1500m", "memory": str(3 << 30)}
-    assert engine["resources"]["requests"] == engine["resources"]["limits"]
+    assert engine["resources"]["requests"] == {"cpu": "1500m", "memory": str(3 << 30)}
+    assert engine["resources"]["limits"] == {"memory": str(3 << 30)}
     assert {"name": "OMP_NUM_THREADS", "value": "2"} in engine["env"]
     assert spec["nodeSelector"] == {"zone": "a"}
     assert "tolerations" not in spec

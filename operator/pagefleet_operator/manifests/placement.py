@@ -30,14 +30,17 @@ def pod_resources(plan: ServingPlan) -> Resources:
 
 
 def container_resources(plan: ServingPlan) -> dict[str, Any]:
-    """On a CPU the limit is the budget that the plan divides; on a GPU only devices are limited."""
+    """On a CPU the memory limit is the budget that the plan divides.
+
+    Cores are asked for and never limited: a start may use what is idle, and throttled steps would
+    only hold requests up.
+    """
     need = pod_resources(plan)
-    requests: dict[str, Any] = {"cpu": f"{need.cpu_millis}m", "memory": str(need.memory_bytes)}
-    if not plan.on_gpu:
-        return {"requests": requests, "limits": dict(requests)}
+    memory = {"memory": str(need.memory_bytes)}
+    devices = {GPU_RESOURCE: str(need.gpus)} if plan.on_gpu else {}
     return {
-        "requests": {**requests, GPU_RESOURCE: str(need.gpus)},
-        "limits": {GPU_RESOURCE: str(need.gpus)},
+        "requests": {"cpu": f"{need.cpu_millis}m", **memory, **devices},
+        "limits": devices or memory,
     }
 
 
