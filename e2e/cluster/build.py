@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from e2e.cluster.commands import run
-from e2e.cluster.errors import CommandFailed, NotReadyInTime
+from e2e.cluster.errors import ClusterError, CommandFailed, MissingPrerequisite, NotReadyInTime
 from e2e.cluster.go_modules import GoModule, build_key
 from e2e.cluster.prerequisites import find_go, go_version, require_disk
 from e2e.cluster.progress import Progress, duration
@@ -19,6 +19,14 @@ from e2e.cluster.progress import Progress, duration
 SCRATCH_PREFIX = ".building-"
 FLAGS = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 BUILD_TIMEOUT_SECONDS = 3600
+SIGNS_OF_NO_NETWORK = (
+    "dial tcp",
+    "i/o timeout",
+    "no such host",
+    "module lookup disabled",
+    "403 Forbidden",
+    "404 Not Found",
+)
 
 
 class Builder:
@@ -80,8 +88,7 @@ class Builder:
                 compiler.kill()
                 raise
         if compiler.returncode != 0:
-            said = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
-            raise CommandFailed(f"building {module.name} failed:\n{said}")
+            raise explain_failure(module.name, log.read_text(errors="replace"))
 
     def _watch(self, compiler: subprocess.Popen[bytes], module: GoModule) -> None:
         begun = time.monotonic()
@@ -130,3 +137,15 @@ class Builder:
             yield scratch
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def explain_failure(name: str, log: str) -> ClusterError:
+    """A network that does not give the modules is the user's to fix; anything else is ours."""
+    for line in log.splitlines():
+        if any(sign in line for sign in SIGNS_OF_NO_NETWORK):
+            return MissingPrerequisite(
+                f"the Go modules of {name} are out of reach ({line.strip()}); "
+                f"check the network, or set GOPROXY to a module proxy that can be reached"
+            )
+    end = "\n".join(log.splitlines()[-20:])
+    return CommandFailed(f"building {name} failed:\n{end}")

@@ -36,7 +36,7 @@ class GoModule:
     stamps: tuple[str, ...] = ()
     assets: tuple[Asset, ...] = ()
     usual_seconds: float = 30
-    needed_bytes: int = 1 * GIB
+    needed_bytes: int = GIB // 2
 
     @property
     def folder(self) -> Path:
@@ -78,7 +78,7 @@ CORE = GoModule(
         f"helm.sh/helm/v4/internal/version.version={HELM_VERSION}",
     ),
     usual_seconds=420,
-    needed_bytes=8 * GIB,
+    needed_bytes=6 * GIB,
 )
 ETCD = GoModule(
     name="etcd",
