@@ -31,20 +31,29 @@ def transitions(
 ) -> list[Happening]:
     """What conditions say now that they did not say before, by status and reason."""
     known = {entry["type"]: (entry["status"], entry["reason"]) for entry in before}
+    causes = {entry["reason"] for entry in after if entry["type"] != "Ready"}
     return [
         Happening(entry["reason"], f"{entry['type']}: {entry['message']}", _is_bad(entry))
         for entry in after
         if known.get(entry["type"]) != (entry["status"], entry["reason"])
-        and not (entry["type"] not in known and entry["status"] == "Unknown")
+        and not _is_beginning(entry, known)
+        and not (entry["type"] == "Ready" and entry["reason"] in causes)
     ]
 
 
+def _is_beginning(entry: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    """What is not known, not ready or not moving at the start is no news."""
+    if entry["type"] in known or entry["status"] == "True":
+        return False
+    return entry["status"] == "Unknown" or entry["type"] in _FALSE_AT_FIRST
+
+
 def _is_bad(condition: Mapping[str, Any]) -> bool:
-    """Progressing and ScalingLimited are no fault when they are False."""
-    return condition["status"] == "False" and condition["type"] not in (
-        "Progressing",
-        "ScalingLimited",
-    )
+    return condition["status"] == "False" and condition["type"] not in _FALSE_IS_FINE
+
+
+_FALSE_AT_FIRST = ("Ready", "WorkloadReady", "Progressing", "ScalingActive", "ScalingLimited")
+_FALSE_IS_FINE = ("Progressing", "ScalingLimited")
 
 
 class EventRecorder:

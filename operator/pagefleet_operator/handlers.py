@@ -23,7 +23,7 @@ from pagefleet_operator.resources import (
 from pagefleet_operator.store import MANAGED_BY, Store, is_finished, owner_of
 
 _LOGIN_SECONDS = 600.0
-_SERVER_TIMEOUT = 290.0
+_SERVER_TIMEOUT = 290  # the API server takes whole seconds only
 
 
 class WatchRouter:
@@ -104,7 +104,7 @@ def build_settings() -> kopf.OperatorSettings:
     settings.peering.standalone = True
     settings.scanning.disabled = True
     settings.watching.server_timeout = _SERVER_TIMEOUT
-    settings.watching.client_timeout = _SERVER_TIMEOUT + 10.0
+    settings.watching.client_timeout = _SERVER_TIMEOUT + 10
     settings.watching.connect_timeout = 10.0
     settings.watching.chunk_size = 500
     settings.networking.request_timeout = 30.0

@@ -1,8 +1,9 @@
 """Leader election over one Lease: which of the operator's replicas may write.
 
 Times as client-go's: a lease lasts 15 s for the others, its holder stops writing 10 s after the
-last renewal it is sure of, and everyone looks every 2 s. The 5 s between the two are the fence:
-they cover a slow request and clocks that run at different speeds. Foreign timestamps are never
+last renewal it is sure of, and it renews every 2 s. The 5 s between the two are the fence: they
+cover a slow request and clocks that run at different speeds. The others look twice as often, and
+at the moment the lease they watch runs out, so a dead leader is followed after 16 s. Foreign timestamps are never
 compared with the local clock: a lease is dead when it has not changed for its duration as
 watched from here.
 """
@@ -70,7 +71,7 @@ class LeaderElector:
     async def acquire(self) -> None:
         """Return once this replica holds the lease."""
         while not await self._try():
-            await self._sleep(self._times.retry_seconds)
+            await self._sleep(self._until_next_look())
         logger.info("%s holds lease %s", self._identity, self._name)
 
     async def hold(self) -> None:
@@ -79,6 +80,13 @@ class LeaderElector:
             await self._sleep(self._times.retry_seconds)
             await self._try()
             self.fence()
+
+    def _until_next_look(self) -> float:
+        wait = self._times.retry_seconds / 2
+        if self._observed is None:
+            return wait
+        expires = self._observed.at + self._times.lease_seconds
+        return min(wait, max(0.05, expires - self._clock()))
 
     async def release(self) -> None:
         """Hand the lease over at once; the next holder need not wait for it to expire."""

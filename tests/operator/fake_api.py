@@ -155,6 +155,8 @@ class FakeApi:
         return _json({"kind": f"{place.resource.kind}List", "metadata": metadata, "items": bare})
 
     async def _watch(self, request: web.Request, place: _Place) -> web.StreamResponse:
+        if not request.query.get("timeoutSeconds", "1").isdigit():
+            return _status(400, "timeoutSeconds: invalid syntax")
         response = web.StreamResponse()
         await response.prepare(request)
         changes: asyncio.Queue[Any] = asyncio.Queue()
