@@ -1,16 +1,18 @@
 """status.plan: a ServingPlan as the JSON that users and `pagefleet plan` read."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagefleet_memory import Ledger, Rejection
 from pagefleet_operator.engine_args import share_text
-from pagefleet_operator.serving_plan import ServingPlan
+
+if TYPE_CHECKING:
+    from pagefleet_operator.serving_plan import ServingPlan
 
 MOST_REJECTED = 16
 MOST_NOTES = 16
 
 
-def plan_to_status(plan: ServingPlan) -> dict[str, Any]:
+def plan_to_status(plan: "ServingPlan") -> dict[str, Any]:
     memory = plan.memory
     return {
         "hash": plan.plan_hash,
@@ -33,7 +35,7 @@ def rejected_to_status(rejected: tuple[Rejection, ...]) -> list[dict[str, Any]]:
     return [_rejection(rejection) for rejection in rejected[:MOST_REJECTED]]
 
 
-def _accelerator(plan: ServingPlan) -> dict[str, Any]:
+def _accelerator(plan: "ServingPlan") -> dict[str, Any]:
     memory = plan.memory
     accelerator: dict[str, Any] = {
         "kind": memory.accelerator.kind,
@@ -45,7 +47,7 @@ def _accelerator(plan: ServingPlan) -> dict[str, Any]:
     return accelerator if plan.on_gpu else {**accelerator, "cpu": plan.cpu}
 
 
-def _chosen(plan: ServingPlan) -> dict[str, Any]:
+def _chosen(plan: "ServingPlan") -> dict[str, Any]:
     limits = plan.memory.limits
     return {
         "tensorParallelSize": limits.tensor_parallel_size,

@@ -25,6 +25,7 @@ from pagefleet_operator.plan_inputs import (
     planner_pins,
     planner_workload,
 )
+from pagefleet_operator.plan_status import plan_to_status
 from pagefleet_operator.spec import InferenceDeployment
 
 NO_ACCELERATOR = "NoAccelerator"  # nothing to plan for, so a question of capacity, not of memory
@@ -68,8 +69,6 @@ class ServingPlan:
 
     def to_status(self) -> dict[str, Any]:
         """status.plan, and what `pagefleet plan -o json` prints."""
-        from pagefleet_operator.plan_status import plan_to_status
-
         return plan_to_status(self)
 
 
