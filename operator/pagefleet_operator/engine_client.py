@@ -23,8 +23,11 @@ class Engines(Protocol):
 class EngineClient:
     """Every call answers within `timeout` or says None: an engine that is gone is no error."""
 
-    def __init__(self, session: aiohttp.ClientSession, *, timeout: float = 2.0) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, *, port: int = ENGINE_PORT, timeout: float = 2.0
+    ) -> None:
         self._session = session
+        self._port = port
         self._timeout = aiohttp.ClientTimeout(total=timeout)
 
     async def drain(self, replica: Replica) -> EngineLoad | None:
@@ -39,11 +42,18 @@ class EngineClient:
         answers = await asyncio.gather(*(self._call("GET", replica) for replica in replicas))
         return _known(zip(replicas, map(_load, answers), strict=True))
 
-    async def _call(self, method: str, replica: Replica) -> Mapping[str, Any] | None:
+    async def ledger(self, replica: Replica) -> Mapping[str, Any] | None:
+        """The memory budget as the engine measured it; None for an answer of another shape."""
+        answer = await self._call("GET", replica, "/ledger")
+        return answer if answer is not None and {"terms", "kv"} <= answer.keys() else None
+
+    async def _call(
+        self, method: str, replica: Replica, path: str = "/drain"
+    ) -> Mapping[str, Any] | None:
         if not replica.address:
             return None
         host = f"[{replica.address}]" if ":" in replica.address else replica.address
-        url = f"http://{host}:{ENGINE_PORT}/drain"
+        url = f"http://{host}:{self._port}{path}"
         try:
             async with self._session.request(method, url, timeout=self._timeout) as response:
                 response.raise_for_status()

@@ -15,6 +15,7 @@ from pagefleet_operator.images import Images
 from pagefleet_operator.inventory import Inventory
 from pagefleet_operator.manifests import build_manifests
 from pagefleet_operator.manifests.names import config_map_name, workload_name
+from pagefleet_operator.measure import LedgerReader
 from pagefleet_operator.replicas import Workload, read_workloads
 from pagefleet_operator.resources import (
     CONFIG_MAPS,
@@ -42,6 +43,7 @@ class FleetOutcome:
     view: FleetView
     capacity: CapacityCheck | None = None
     decision: Decision | None = None
+    measured: Mapping[str, Any] | None = None
     applied: ApplyResult | None = None
     requeue_after: float | None = None
 
@@ -54,12 +56,14 @@ class Fleet:
         *,
         drainer: Drainer,
         scaler: Scaler,
+        ledgers: LedgerReader,
         autoscale_seconds: float,
     ) -> None:
         self._cluster = cluster
         self._images = images
         self._drainer = drainer
         self._scaler = scaler
+        self._ledgers = ledgers
         self._autoscale_seconds = autoscale_seconds
 
     def previous_plan(self, infd: InferenceDeployment) -> Mapping[str, Any] | None:
@@ -124,6 +128,9 @@ class Fleet:
             view=view,
             capacity=capacity,
             decision=decision,
+            measured=await self._ledgers.measured(
+                infd, plan.plan_hash, [r for w in workloads for r in w.replicas]
+            ),
             applied=applied,
             requeue_after=_soonest(
                 _poll(workloads),
@@ -136,6 +143,7 @@ class Fleet:
 
     def forget(self, key: Key) -> None:
         self._scaler.forget(key)
+        self._ledgers.forget(key)
 
     def _workloads(self, infd: InferenceDeployment) -> tuple[Workload, ...]:
         children = self._cluster.store.children(Key(infd.namespace, infd.name))

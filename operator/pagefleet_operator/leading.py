@@ -22,6 +22,7 @@ from pagefleet_operator.health import Health, limit
 from pagefleet_operator.inspector import Inspector
 from pagefleet_operator.inventory_cache import InventoryCache
 from pagefleet_operator.kube import Kube
+from pagefleet_operator.measure import LedgerReader
 from pagefleet_operator.metrics import OperatorMetrics
 from pagefleet_operator.reconcile import Parts, Reconciler
 from pagefleet_operator.resources import INFERENCE_DEPLOYMENTS, Key
@@ -77,7 +78,7 @@ class Leading:
 
     def _build_queue(self, session: aiohttp.ClientSession) -> WorkQueue[Key]:
         cluster, settings = self._cluster, self._settings
-        drainer = Drainer(cluster, EngineClient(session), now=time.time)
+        engines = EngineClient(session)
         scaler = Scaler(session, interval=settings.autoscale_seconds, now=time.time)
         parts = Parts(
             cluster=cluster,
@@ -87,8 +88,9 @@ class Leading:
             fleet=Fleet(
                 cluster,
                 settings.images,
-                drainer=drainer,
+                drainer=Drainer(cluster, engines, now=time.time),
                 scaler=scaler,
+                ledgers=LedgerReader(engines, now=time.time),
                 autoscale_seconds=settings.autoscale_seconds,
             ),
             events=EventRecorder(cluster.kube, instance=settings.identity, clock=time.monotonic),

@@ -108,6 +108,7 @@ class Reconciler:
             plan=plan,
             capacity=outcome.capacity,
             fleet=outcome.view,
+            measured=outcome.measured,
             autoscaling=decision.to_status() if decision else _kept_autoscaling(infd),
             scaling_conditions=[
                 Condition(c.type, c.status, c.reason, c.message) for c in conditions

@@ -19,6 +19,7 @@ from pagefleet_operator.images import Images
 from pagefleet_operator.inspector import Inspector
 from pagefleet_operator.inventory import build_inventory
 from pagefleet_operator.kube import Kube
+from pagefleet_operator.measure import LedgerReader
 from pagefleet_operator.metrics import OperatorMetrics
 from pagefleet_operator.reconcile import Parts, Reconciler
 from pagefleet_operator.replicas import Replica
@@ -58,6 +59,7 @@ class FakeEngines:
     def __init__(self) -> None:
         self.requests: dict[str, int] = {}
         self.draining: set[str] = set()
+        self.ledgers: dict[str, Mapping[str, Any]] = {}
 
     async def drain(self, replica: Replica) -> EngineLoad | None:
         self.draining.add(replica.name)
@@ -66,6 +68,9 @@ class FakeEngines:
     async def cancel_drain(self, replica: Replica) -> bool:
         self.draining.discard(replica.name)
         return True
+
+    async def ledger(self, replica: Replica) -> Mapping[str, Any] | None:
+        return self.ledgers.get(replica.plan_hash)
 
     async def loads(self, replicas: Sequence[Replica]) -> Mapping[str, EngineLoad]:
         return {r.name: EngineLoad(self.requests.get(r.name, 0)) for r in replicas}
@@ -197,6 +202,7 @@ async def loop_over(api: FakeApi) -> AsyncIterator[Loop]:
                 cluster,
                 IMAGES,
                 drainer=Drainer(cluster, engines, now=lambda: clock[0]),
+                ledgers=LedgerReader(engines, now=lambda: clock[0]),
                 scaler=Scaler(session, interval=15.0, now=lambda: clock[0]),
                 autoscale_seconds=15.0,
             ),

@@ -335,3 +335,21 @@ async def test_a_plan_survives_a_moment_without_nodes(loop: Loop) -> None:
     loop.api.put(NODES, body)
     await loop.look()
     assert loop.status["plan"]["hash"] == plan and loop.condition("Ready")[0] == "True"
+
+
+async def test_what_an_engine_measured_is_shown_beside_the_plan(loop: Loop) -> None:
+    await ready(loop)
+    terms = [
+        {"name": "weights", "predictedBytes": 1000, "measuredBytes": 1100},
+        {"name": "reserve", "predictedBytes": 50, "measuredBytes": None},
+    ]
+    kv = {"blockSize": 16, "numBlocks": 10, "capacityTokens": 160}
+    loop.engines.ledgers[loop.status["plan"]["hash"]] = {"terms": terms, "kv": kv, "peakBytes": 7}
+    await loop.look(times=2)
+    measured = loop.status["measured"]
+    assert (measured["kvTokens"], measured["errorPercent"]) == (160, "10.0")
+    assert measured["terms"] == [{"name": "weights", "bytes": 1100}]
+    loop.writes()
+    loop.clock[0] += 60
+    await loop.look()
+    assert loop.writes() == []
