@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pagefleet_memory.accelerator import Accelerator
 from pagefleet_memory.constants import Profile
+from pagefleet_memory.dtypes import dtype_bytes
 from pagefleet_memory.kv_cache import kv_block_bytes
 from pagefleet_memory.limits import EngineLimits
 from pagefleet_memory.model_shape import ModelShape
@@ -127,7 +128,7 @@ def fixed_terms(
     """Every predicted term but the KV pool, in the order of TERM_NAMES."""
     workspace = workspace_term(shape, accelerator, limits, profile)
     return (
-        _weights_term(shape, limits, stage),
+        _weights_term(shape, accelerator, limits, stage),
         rope_term(shape, limits),
         workspace,
         sampler_term(shape, limits, profile, stage=stage, forward_bytes=workspace.bytes),
@@ -138,7 +139,9 @@ def fixed_terms(
     )
 
 
-def _weights_term(shape: ModelShape, limits: EngineLimits, stage: int) -> LedgerTerm:
+def _weights_term(
+    shape: ModelShape, accelerator: Accelerator, limits: EngineLimits, stage: int
+) -> LedgerTerm:
     size = rank_weight_bytes(
         shape,
         limits.dtype,
@@ -147,7 +150,12 @@ def _weights_term(shape: ModelShape, limits: EngineLimits, stage: int) -> Ledger
         stage=stage,
     )
     basis = "checkpoint headers" if shape.checkpoint else "shapes in config.json"
-    return LedgerTerm("weights", size, f"{basis}, held as {limits.dtype}, one rank's share")
+    source = f"{basis}, held as {limits.dtype}, one rank's share"
+    if accelerator.kind == "CPU" and shape.tie_word_embeddings:
+        # Packed linears replace their weights, but the embedding needs its own unpacked.
+        size += shape.embedding_parameters * dtype_bytes(limits.dtype)
+        source += "; the tied head is packed beside the embedding"
+    return LedgerTerm("weights", size, source)
 
 
 def _with_measurement(term: LedgerTerm, measured: Measured) -> LedgerTerm:

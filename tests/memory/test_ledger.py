@@ -65,7 +65,16 @@ def test_weights_stored_as_bf16_and_run_as_float32_count_four_bytes() -> None:
     model = shape(SMOLLM2_135M)
     accelerator = cpu_accelerator(4 * GIB, bf16=False)
     ledger = build_ledger(model, accelerator, limits(dtype="float32"))
-    assert ledger.term("weights").bytes == 4 * model.num_parameters == 4 * 134_515_008
+    assert model.num_parameters == 134_515_008
+    packed_head = 49152 * 576
+    assert ledger.term("weights").bytes == 4 * (model.num_parameters + packed_head)
+
+
+def test_an_untied_head_is_held_once_on_cpu() -> None:
+    model = shape(SMOLLM2_135M, tie_word_embeddings=False)
+    accelerator = cpu_accelerator(4 * GIB, bf16=False)
+    ledger = build_ledger(model, accelerator, limits(dtype="float32"))
+    assert ledger.term("weights").bytes == 4 * model.num_parameters
 
 
 def test_the_checkpoint_overrules_the_formula() -> None:
