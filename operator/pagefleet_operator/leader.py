@@ -3,9 +3,9 @@
 Times as client-go's: a lease lasts 15 s for the others, its holder stops writing 10 s after the
 last renewal it is sure of, and it renews every 2 s. The 5 s between the two are the fence: they
 cover a slow request and clocks that run at different speeds. The others look twice as often, and
-at the moment the lease they watch runs out, so a dead leader is followed after 16 s. Foreign timestamps are never
-compared with the local clock: a lease is dead when it has not changed for its duration as
-watched from here.
+at the moment the lease they watch runs out, so a dead leader is followed after 16 s. Foreign
+timestamps are never compared with the local clock: a lease is dead when it has not changed for
+its duration as watched from here.
 """
 
 import asyncio
