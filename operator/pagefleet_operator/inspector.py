@@ -64,8 +64,7 @@ class Inspector:
         self._failures: dict[Key, _Failures] = {}
 
     async def inspect(self, infd: InferenceDeployment) -> Finding:
-        key = names.inspection_key(infd, self._images)
-        known = shape_from_status(infd.status, key=key)
+        known = self._known(infd)
         if known is not None:
             return Finding(known)
         pod = self._pods.store.get(
@@ -77,6 +76,16 @@ class Inspector:
         if inspection.state != "Failed":
             return Finding(inspection)
         return await self._retry_later(infd, pod, inspection)
+
+    def _known(self, infd: InferenceDeployment) -> Inspection | None:
+        """Of this model, or of this very spec as an earlier operator version read it.
+
+        The second keeps an upgrade of the operator from taking a plan away or making another.
+        """
+        key = names.inspection_key(infd, self._images)
+        if infd.generation == infd.status.get("observedGeneration"):
+            key = (infd.status.get("model") or {}).get("key", key)
+        return shape_from_status(infd.status, key=key)
 
     async def clean_up(self, infd: InferenceDeployment, *, resolved: bool) -> None:
         """Remove the pods of earlier models, and this one's once its answer is in the status."""

@@ -185,7 +185,7 @@ def node(name: str = "n1", *, cpu: str = "8", memory: str = "64Gi", **labels: st
 
 
 @asynccontextmanager
-async def loop_over(api: FakeApi) -> AsyncIterator[Loop]:
+async def loop_over(api: FakeApi, images: Images = IMAGES) -> AsyncIterator[Loop]:
     clock = [1000.0]
     async with (
         api.serve() as credentials,
@@ -195,12 +195,12 @@ async def loop_over(api: FakeApi) -> AsyncIterator[Loop]:
         cluster, engines = Cluster(kube), FakeEngines()
         parts = Parts(
             cluster=cluster,
-            images=IMAGES,
-            inspector=Inspector(cluster, IMAGES, clock=lambda: clock[0]),
+            images=images,
+            inspector=Inspector(cluster, images, clock=lambda: clock[0]),
             inventory=lambda: build_inventory(cluster.store.all(NODES), cluster.store.all(PODS)),
             fleet=Fleet(
                 cluster,
-                IMAGES,
+                images,
                 drainer=Drainer(cluster, engines, now=lambda: clock[0]),
                 ledgers=LedgerReader(engines, now=lambda: clock[0]),
                 scaler=Scaler(session, interval=15.0, now=lambda: clock[0]),

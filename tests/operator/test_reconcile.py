@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pagefleet_operator.images import Images
 from pagefleet_operator.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -19,7 +20,7 @@ from pagefleet_operator.resources import (
     Key,
 )
 from tests.operator.fake_api import FakeApi, Fault
-from tests.operator.loop import Loop, infd, loop_over, node
+from tests.operator.loop import IMAGES, Loop, infd, loop_over, node
 
 
 @pytest.fixture
@@ -82,6 +83,17 @@ async def test_a_restarted_operator_writes_nothing(loop: Loop) -> None:
     async with loop_over(loop.api) as successor:
         await successor.look(times=2)
     assert loop.writes() == []
+
+
+async def test_an_upgraded_operator_asks_no_model_again_and_rolls_nothing(loop: Loop) -> None:
+    await ready(loop)
+    plan = loop.status["plan"]["hash"]
+    newer = Images(engine=IMAGES.engine, operator="operator:2")
+    async with loop_over(loop.api, newer) as successor:
+        await successor.look(times=2)
+        assert successor.condition("Ready")[0] == "True"
+    assert loop.inspections() == [] and loop.status["plan"]["hash"] == plan
+    assert len(loop.api.objects[DEPLOYMENTS]) == 1
 
 
 async def test_a_new_way_to_build_the_same_plans_pods_restarts_none(loop: Loop) -> None:
