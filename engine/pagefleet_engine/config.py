@@ -127,6 +127,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="pagefleet-engine",
         description="Serve one model with an OpenAI-compatible API and a paged KV cache.",
+        allow_abbrev=False,  # an abbreviation of today can be ambiguous tomorrow
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add_arguments(parser)
