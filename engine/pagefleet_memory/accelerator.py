@@ -108,6 +108,7 @@ def _from_product(row: Product, label: str) -> Accelerator:
         bandwidth_gbps=row.bandwidth_gbps,
         bf16_tflops=row.bf16_tflops,
         fp8_tflops=row.fp8_tflops,
-        nvlink_gbps=row.nvlink_gbps,
+        # A bridge between two cards is an option of the node, which no label tells.
+        nvlink_gbps=0 if row.nvlink_pairs else row.nvlink_gbps,
         compute_capability=row.compute_capability,
     )

@@ -16,6 +16,7 @@ DEFAULT_OUTPUT_TOKENS = TokenDistribution(129, 451)
 
 MAX_SEQS_GPU = 256
 MAX_SEQS_CPU = 16
+_MOST_SEQS = 1024
 BATCHED_TOKENS_GPU = 2048
 BATCHED_TOKENS_CPU = 512
 DEFAULT_CPU_CONCURRENCY = 8
@@ -56,10 +57,17 @@ def context_load(workload: Workload, max_model_len: int) -> ContextLoad:
 
 def sequence_cap(workload: Workload, *, cpu: bool) -> int:
     """Slots worth having: the stated concurrency with a margin, or a default."""
-    cap = MAX_SEQS_CPU if cpu else MAX_SEQS_GPU
     if workload.concurrency is None:
-        return cap
-    return min(max(cap, 1024), math.ceil(_LOAD_MARGIN * workload.concurrency))
+        return MAX_SEQS_CPU if cpu else MAX_SEQS_GPU
+    return min(_MOST_SEQS, math.ceil(_LOAD_MARGIN * workload.concurrency))
+
+
+def sequences_in_flight(workload: Workload, step_seconds: float) -> int | None:
+    """Requests that the stated rate keeps running, by Little's law; None where none is stated."""
+    if workload.request_rate is None:
+        return None
+    output_mean, _ = _lognormal(workload.output_tokens or DEFAULT_OUTPUT_TOKENS)
+    return math.ceil(_LOAD_MARGIN * workload.request_rate * output_mean * step_seconds)
 
 
 def model_len_floor(workload: Workload, max_position_embeddings: int) -> int:

@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from pagefleet_memory.errors import ShapeError
 
+Config = Mapping[str, object]
+
 _LARGEST = 1 << 40  # beyond any real size; keeps products finite and messages readable
 
 
 def read_int(
-    config: Mapping[str, object],
+    config: Config,
     *names: str,
     default: int | None = None,
     minimum: int = 1,
@@ -24,14 +26,14 @@ def read_int(
     return default
 
 
-def read_optional_int(config: Mapping[str, object], *names: str) -> int | None:
+def read_optional_int(config: Config, *names: str) -> int | None:
     """The first present name as a positive integer; None where absent or null."""
     if all(config.get(name) is None for name in names):
         return None
     return read_int(config, *names)
 
 
-def read_bool(config: Mapping[str, object], name: str, *, default: bool) -> bool:
+def read_bool(config: Config, name: str, *, default: bool) -> bool:
     """A flag; null counts as absent."""
     value = config.get(name)
     if value is None:
@@ -41,7 +43,7 @@ def read_bool(config: Mapping[str, object], name: str, *, default: bool) -> bool
     return value
 
 
-def read_str(config: Mapping[str, object], name: str, *, default: str) -> str:
+def read_str(config: Config, name: str, *, default: str) -> str:
     """A string; null counts as absent."""
     value = config.get(name)
     if value is None:
@@ -51,7 +53,7 @@ def read_str(config: Mapping[str, object], name: str, *, default: str) -> str:
     return value
 
 
-def read_mapping(config: Mapping[str, object], name: str) -> Mapping[str, object] | None:
+def read_mapping(config: Config, name: str) -> Mapping[str, object] | None:
     """A nested object; None where absent or null."""
     value = config.get(name)
     if value is None:
@@ -61,12 +63,12 @@ def read_mapping(config: Mapping[str, object], name: str) -> Mapping[str, object
     return value
 
 
-def read_int_list(config: Mapping[str, object], name: str) -> tuple[int, ...]:
+def read_int_list(config: Config, name: str) -> tuple[int, ...]:
     """A list of indices from zero; empty where absent."""
     return tuple(_checked(name, item, 0) for item in _read_list(config, name))
 
 
-def read_str_list(config: Mapping[str, object], name: str) -> tuple[str, ...]:
+def read_str_list(config: Config, name: str) -> tuple[str, ...]:
     """A list of strings; empty where absent."""
     items = _read_list(config, name)
     if not all(isinstance(item, str) for item in items):
@@ -74,7 +76,7 @@ def read_str_list(config: Mapping[str, object], name: str) -> tuple[str, ...]:
     return tuple(str(item) for item in items)
 
 
-def _read_list(config: Mapping[str, object], name: str) -> Sequence[object]:
+def _read_list(config: Config, name: str) -> Sequence[object]:
     value = config.get(name)
     if value is None:
         return ()

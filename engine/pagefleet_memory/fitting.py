@@ -11,6 +11,7 @@ from pagefleet_memory.batching import (
     context_load,
     model_len_floor,
     sequence_cap,
+    sequences_in_flight,
 )
 from pagefleet_memory.demand import Demand
 from pagefleet_memory.kv_cache import blocks_for_tokens
@@ -19,6 +20,7 @@ from pagefleet_memory.limits import EngineLimits
 from pagefleet_memory.options import Option
 from pagefleet_memory.plan_types import Rejection
 from pagefleet_memory.precision import resolve_dtype
+from pagefleet_memory.speed import decode_step_seconds
 from pagefleet_memory.units import GIB, MIB, format_bytes
 from pagefleet_memory.workload import NodeGroup
 
@@ -137,8 +139,7 @@ def _open_model_len(demand: Demand, accelerator: Accelerator, limits: EngineLimi
 
 def _sustained_seqs(demand: Demand, accelerator: Accelerator, limits: EngineLimits) -> int:
     """Requests at once whose tail the pool holds; slots cost memory, so they start high."""
-    cpu = accelerator.kind == "CPU"
-    slots = min(sequence_cap(demand.workload, cpu=cpu), limits.max_num_batched_tokens)
+    slots = _worthwhile_slots(demand, accelerator, limits)
     load = context_load(demand.workload, limits.max_model_len)
     required = demand.required_tokens(limits.max_model_len)
     while slots > 1:
@@ -150,6 +151,17 @@ def _sustained_seqs(demand: Demand, accelerator: Accelerator, limits: EngineLimi
                 return sustained
         slots //= 2
     return 1
+
+
+def _worthwhile_slots(demand: Demand, accelerator: Accelerator, limits: EngineLimits) -> int:
+    """Slots that the workload can fill and a step can serve."""
+    cap = sequence_cap(demand.workload, cpu=accelerator.kind == "CPU")
+    cap = min(cap, limits.max_num_batched_tokens)
+    if demand.workload.request_rate is None or accelerator.bandwidth_gbps is None:
+        return cap
+    mean = int(context_load(demand.workload, limits.max_model_len).mean)
+    seconds = decode_step_seconds(demand.shape, accelerator, limits, batch=cap, context_tokens=mean)
+    return max(1, min(cap, sequences_in_flight(demand.workload, seconds) or cap))
 
 
 def _smallest_container(demand: Demand, node: Accelerator, limits: EngineLimits) -> Accelerator:

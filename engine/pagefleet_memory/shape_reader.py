@@ -10,7 +10,8 @@ from pagefleet_memory.config_fields import (
     read_str,
     read_str_list,
 )
-from pagefleet_memory.decoder import DecoderSizes, decoder_layers, read_sizes
+from pagefleet_memory.decoder import decoder_layers
+from pagefleet_memory.decoder_sizes import DecoderSizes, read_sizes
 from pagefleet_memory.dtypes import COMPUTE_DTYPES
 from pagefleet_memory.errors import ShapeError
 from pagefleet_memory.families import FAMILIES, Family

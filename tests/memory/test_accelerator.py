@@ -36,6 +36,11 @@ def test_labels_match_by_family(label: str, memory_mib: int | None, visible_gib:
     assert accelerator.name == label
 
 
+def test_a_bridge_between_two_cards_is_not_assumed() -> None:
+    assert accelerator_from_labels("NVIDIA-A40", 46068).nvlink_gbps == 0
+    assert gpu("H100").nvlink_gbps == 900
+
+
 def test_an_unknown_product_is_planned_from_its_memory() -> None:
     accelerator = accelerator_from_labels("NVIDIA-X900", 100_000)
     assert accelerator.memory_bytes == 98_000 * MIB

@@ -6,7 +6,6 @@ from unittest import mock
 import pytest
 
 from pagefleet_memory import (
-    LimitError,
     NodeGroup,
     Pins,
     PlanResult,
@@ -18,11 +17,6 @@ from pagefleet_memory import (
     plan_serving,
 )
 from pagefleet_memory.ledger import fixed_terms
-from pagefleet_memory.parallelism import (
-    layers_per_stage,
-    tensor_parallel_problem,
-    valid_tensor_sizes,
-)
 from tests.memory.memory_builders import (
     GIB,
     LLAMA_3_8B,
@@ -198,6 +192,16 @@ def test_stated_concurrency_bounds_max_num_seqs() -> None:
     assert chosen is not None and chosen.limits.max_num_seqs == 12
 
 
+def test_a_low_request_rate_needs_few_slots() -> None:
+    def slots(rate: float) -> int:
+        workload = Workload(max_model_len=4096, request_rate=rate)
+        chosen = plan_serving(shape(LLAMA_3_8B), workload, [gpus("H100", 1)]).chosen
+        assert chosen is not None
+        return chosen.limits.max_num_seqs
+
+    assert 1 <= slots(0.5) < slots(5) < slots(500) == 256
+
+
 def test_min_kv_tokens_is_a_hard_floor() -> None:
     workload = Workload(max_model_len=4096)
     fits = plan_serving(shape(LLAMA_3_8B), workload, [gpus("L4", 1)], Pins(min_kv_tokens=30_000))
@@ -269,47 +273,6 @@ def test_a_search_over_many_groups_computes_each_size_once() -> None:
     with mock.patch("pagefleet_memory.demand.fixed_terms", wraps=fixed_terms) as counted:
         assert plan_serving(shape(LLAMA_3_70B), Workload(max_model_len=4096), groups).chosen
     assert counted.call_count < 60
-
-
-@pytest.mark.parametrize(
-    ("changes", "tensor", "named"),
-    [
-        ({"num_attention_heads": 40, "num_key_value_heads": 8}, 5, "key-value heads"),
-        ({"num_attention_heads": 40, "num_key_value_heads": 40, "vocab_size": 151936}, 5, "vocab"),
-        ({"intermediate_size": 14337}, 2, "intermediate_size"),
-        (
-            {
-                "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
-                "intermediate_size": 768,
-            },
-            4,
-            "scale",
-        ),
-        (
-            {
-                "quantization_config": {"quant_method": "awq", "group_size": 128},
-                "intermediate_size": 1536,
-            },
-            8,
-            "scale",
-        ),
-    ],
-)
-def test_invalid_tensor_sizes_say_why(changes: dict[str, object], tensor: int, named: str) -> None:
-    problem = tensor_parallel_problem(shape(LLAMA_3_8B, **changes), tensor)
-    assert problem is not None and named in problem
-
-
-def test_valid_tensor_sizes_of_nine_heads() -> None:
-    assert valid_tensor_sizes(shape(SMOLLM2_135M), 8) == (1, 3)
-
-
-def test_remainder_layers_go_to_middle_stages() -> None:
-    assert layers_per_stage(10, 4) == (2, 3, 3, 2)
-    assert layers_per_stage(11, 4) == (3, 3, 3, 2)
-    assert layers_per_stage(3, 2) == (2, 1)
-    with pytest.raises(LimitError):
-        layers_per_stage(3, 4)
 
 
 def test_host_needs_of_a_gpu_pod() -> None:
