@@ -17,7 +17,7 @@ def on_cpu(name: str, model_image: str, **changes: Any) -> dict[str, Any]:
     """The real chat model on the CPU node, small enough that several replicas share it."""
     spec: dict[str, Any] = {
         "model": {"uri": f"oci://{model_image}"},
-        "hardware": {"accelerator": "CPU", "cpu": "300m", "memory": "2Gi"},
+        "hardware": {"accelerator": "CPU", "cpu": "300m", "memory": "3Gi"},
         "workload": {"maxModelLen": 1024, "concurrency": 8},
         "drain": {"timeoutSeconds": 60},
     }

@@ -12,7 +12,7 @@ FAST_DOWN: dict[str, Any] = {
         "policies": [{"type": "Pods", "value": 1, "periodSeconds": 5}],
     },
 }
-SMALL_CACHE = {"accelerator": "CPU", "cpu": "300m", "memory": "2Gi"}
+SMALL_CACHE = {"accelerator": "CPU", "cpu": "300m", "memory": "3Gi"}
 
 
 def test_load_scales_up_and_idleness_drains_down(fleet: Fleet) -> None:

@@ -6,12 +6,14 @@ The pod runs the cluster's own kubectl as its only program, so no foreign image 
 import json
 import socket
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from e2e.cluster import ExternalCluster, LocalCluster, use_cluster
+from e2e.cluster import ExternalCluster, LocalCluster, layout, use_cluster
 from e2e.cluster.errors import CommandFailed
 from e2e.cluster.images import ImageStore, image_of
 from e2e.cluster.kubectl import Kubectl
@@ -56,6 +58,20 @@ def test_pod_uses_its_token_and_may_do_no_more(kubectl: Kubectl) -> None:
 def test_pod_resolves_its_service_and_reaches_itself_through_it(kubectl: Kubectl) -> None:
     url = f"http://{POD}.{NAMESPACE}.svc.cluster.local:{PORT}"
     assert in_pod(kubectl, f"--server={url}", "get", "--raw", "/readyz") == "ok"
+
+
+def test_pod_reaches_the_host(kubectl: Kubectl, tmp_path: Path) -> None:
+    (tmp_path / "hello").write_text("from the host")
+    port = free_port()
+    command = [sys.executable, "-m", "http.server", str(port), "--bind", layout.HOST_IP]
+    server = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    url = f"http://{layout.HOST_IP}:{port}"
+    try:
+        wait_until(lambda: is_served(f"{url}/hello"), what="the host's server", timeout=20)
+        assert in_pod(kubectl, f"--server={url}", "get", "--raw", "/hello") == "from the host"
+    finally:
+        server.terminate()
+        server.wait()
 
 
 @pytest.mark.parametrize(
@@ -106,6 +122,13 @@ def fetch(url: str) -> str:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=10) as answer:
         return str(answer.read().decode())
+
+
+def is_served(url: str) -> bool:
+    try:
+        return bool(fetch(url))
+    except OSError:
+        return False
 
 
 def free_port() -> int:

@@ -12,7 +12,7 @@ def test_refused_with_numbers_then_healed_by_an_edit(fleet: Fleet) -> None:
     assert fleet.wait_condition("tight", "Ready", status="False")["reason"] == refused["reason"]
     assert fleet.pods("tight") == []
 
-    fleet.kubectl.patch("infd", "tight", {"spec": {"hardware": {"memory": "2Gi"}}})
+    fleet.kubectl.patch("infd", "tight", {"spec": {"hardware": {"memory": "3Gi"}}})
     fleet.wait_ready("tight")
     assert fleet.get("tight")["status"]["plan"]["kvTokens"] >= 1024
 
@@ -30,5 +30,5 @@ def test_fleet_without_room_names_need_best_node_and_shortfall(fleet: Fleet) -> 
     assert "900" in full["message"], full
     assert fleet.stack.node_name in full["message"], full
 
-    fleet.kubectl.patch("infd", "homeless", {"spec": {"hardware": {"memory": "2Gi"}}})
+    fleet.kubectl.patch("infd", "homeless", {"spec": {"hardware": {"memory": "3Gi"}}})
     fleet.wait_ready("homeless")

@@ -12,7 +12,7 @@ def test_edit_rolls_pods_only_when_the_plan_changes(fleet: Fleet) -> None:
     load = Load(fleet.url("roll"), "roll", workers=2, max_tokens=16)
 
     with under_load(load):
-        fleet.kubectl.patch("infd", "roll", {"spec": {"drain": {"timeoutSeconds": 90}}})
+        fleet.kubectl.patch("infd", "roll", {"spec": {"rolloutStrategy": {"maxSurge": 1}}})
         assert fleet.wait_ready("roll")["status"]["plan"]["hash"] == before
         assert [uid(pod) for pod in fleet.pods("roll")] == [uid(old)]
 
@@ -44,7 +44,7 @@ def test_operator_restart_restarts_no_engine(fleet: Fleet) -> None:
     operator = fleet.kubectl.inside(OPERATOR_NAMESPACE)
     operator("rollout", "restart", "deployment/pagefleet-operator")
     operator("rollout", "status", "deployment/pagefleet-operator", "--timeout=120s", timeout=150)
-    fleet.kubectl.patch("infd", "calm", {"spec": {"drain": {"timeoutSeconds": 45}}})
+    fleet.kubectl.patch("infd", "calm", {"spec": {"rolloutStrategy": {"maxSurge": 1}}})
     fleet.wait_ready("calm")
 
     (after,) = fleet.pods("calm")
