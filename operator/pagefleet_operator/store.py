@@ -97,7 +97,8 @@ def is_finished(pod: Mapping[str, Any]) -> bool:
 def _slim(resource: Resource, body: Mapping[str, Any]) -> Manifest:
     """Without what is never read: managed fields, and of foreign pods all but their requests."""
     metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
-    slim = {**body, "metadata": metadata}
+    kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+    slim = {**kind, **body, "metadata": metadata}
     if resource is NODES and "status" in body:
         status = {name: value for name, value in body["status"].items() if name != "images"}
         slim["status"] = status

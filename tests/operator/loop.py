@@ -135,7 +135,8 @@ class Loop:
         drained = name in self.engines.draining
         answer = "True" if ready and not drained else "False"
         conditions = [{"type": "Ready", "status": answer}]
-        self.api.put(PODS, {**pod, "status": {"phase": "Running", "conditions": conditions}})
+        status = {"phase": "Running", "conditions": conditions, "podIP": "127.0.0.1"}
+        self.api.put(PODS, {**pod, "status": status})
 
     def engine_pods(self) -> list[Manifest]:
         return [p for p in self.api.objects[PODS].values() if _owner(p)]
@@ -185,7 +186,9 @@ def node(name: str = "n1", *, cpu: str = "8", memory: str = "64Gi", **labels: st
 
 
 @asynccontextmanager
-async def loop_over(api: FakeApi, images: Images = IMAGES) -> AsyncIterator[Loop]:
+async def loop_over(
+    api: FakeApi, images: Images = IMAGES, *, engine_port: int = 1
+) -> AsyncIterator[Loop]:
     clock = [1000.0]
     async with (
         api.serve() as credentials,
@@ -203,7 +206,7 @@ async def loop_over(api: FakeApi, images: Images = IMAGES) -> AsyncIterator[Loop
                 images,
                 drainer=Drainer(cluster, engines, now=lambda: clock[0]),
                 ledgers=LedgerReader(engines, now=lambda: clock[0]),
-                scaler=Scaler(session, interval=15.0, now=lambda: clock[0]),
+                scaler=Scaler(session, interval=15.0, now=lambda: clock[0], port=engine_port),
                 autoscale_seconds=15.0,
             ),
             events=EventRecorder(kube, instance="test", clock=lambda: clock[0]),
