@@ -45,8 +45,6 @@ def _prepare_process() -> None:
     # The parent decides when to stop: a signal to the process group must not end requests.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # The front end keeps torch out of its own process with this; here it is needed.
-    os.environ.pop("USE_TORCH", None)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s core: %(message)s")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ def keep_torch_out() -> None:
 
     For a process that only tokenizes; it must be called before transformers is imported.
     """
-    os.environ["USE_TORCH"] = "0"
+    sys.modules["torch"] = None  # type: ignore[assignment]  # to Python: it cannot be imported
     os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
 
 
@@ -43,6 +44,8 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
+        if not path.is_dir():
+            raise ModelLoadError(f"there is no model folder at {path}")
         from transformers import AutoTokenizer  # slow to import: the server listens before
 
         try:
