@@ -4,11 +4,22 @@ import json
 import struct
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from pagefleet_engine.errors import ModelLoadError
 from pagefleet_memory import CheckpointSummary, MemoryModelError, ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """One entry of a safetensors header."""
+
+    dtype: str
+    num_bytes: int
+    num_elements: int
 
 
 def read_shape(folder: Path) -> ModelShape:
@@ -38,23 +49,26 @@ def summarize_checkpoint(folder: Path) -> CheckpointSummary:
     sizes: Counter[str] = Counter()
     parameters = 0
     for path in files:
-        for name, tensor in _read_header(path).items():
-            if name != "__metadata__":
-                begin, end = tensor["data_offsets"]
-                sizes[tensor["dtype"]] += end - begin
-                parameters += prod(tensor["shape"])
+        for tensor in _read_header(path):
+            sizes[tensor.dtype] += tensor.num_bytes
+            parameters += tensor.num_elements
     return CheckpointSummary(
         total_bytes=sizes.total(), bytes_by_dtype=dict(sizes), num_parameters=parameters
     )
 
 
-def _read_header(path: Path) -> dict[str, dict[str, list[int] | str]]:
-    """The JSON object in front of the tensors; its length is the file's first eight bytes."""
+def _read_header(path: Path) -> list[_Tensor]:
+    """From the JSON object in front of the tensors; its length is the file's first eight bytes."""
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             header = json.loads(file.read(length))
-    except (OSError, ValueError, struct.error, MemoryError) as error:
+        header.pop("__metadata__", None)
+        return [_parse_tensor(entry) for entry in header.values()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise ModelLoadError(f"{path} is not a safetensors file: {error}") from error
-    assert isinstance(header, dict)
-    return header
+
+
+def _parse_tensor(entry: dict[str, Any]) -> _Tensor:
+    begin, end = entry["data_offsets"]
+    return _Tensor(str(entry["dtype"]), end - begin, prod(entry["shape"]))

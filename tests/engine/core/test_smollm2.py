@@ -18,7 +18,7 @@ from pagefleet_engine.startup import build_engine_core
 
 pytestmark = pytest.mark.model
 
-NUM_TOKENS = 12
+NUM_TOKENS = 8
 QUESTIONS = [
     "What is the capital of France?",
     "Write a haiku about the sea.",
