@@ -260,14 +260,14 @@ class Scheduler:
         reason: FinishReason | None = None,
         error: str | None = None,
     ) -> EngineOutput:
-        token_ids = () if sampled is None else (sampled.token_id,)
+        token_id = None if sampled is None else sampled.token_id
         logprobs = None if sampled is None else sampled.logprobs
         return EngineOutput(
             request_id=sequence.request_id,
-            new_token_ids=token_ids,
+            new_token_ids=() if token_id is None else (token_id,),
             logprobs=None if logprobs is None else (logprobs,),
             finish_reason=reason,
-            stop_token_id=token_ids[-1] if reason is FinishReason.STOP else None,
+            stop_token_id=token_id if reason is FinishReason.STOP else None,
             error=error,
             num_cached_tokens=sequence.num_cached_tokens,
             queue_seconds=sequence.queue_seconds,

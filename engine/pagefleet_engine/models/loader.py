@@ -57,10 +57,8 @@ def eos_token_ids(folder: Path) -> frozenset[int]:
 
 def weight_bytes(model: PreTrainedModel) -> int:
     """Bytes of all weights; tied ones share their memory and count once."""
-    packed = [each.packed_weight for each in model.modules() if isinstance(each, PackedLinear)]
-    return _distinct_bytes(model.parameters()) + sum(
-        each.numel() * each.itemsize for each in packed
-    )
+    packed = [each for each in model.modules() if isinstance(each, PackedLinear)]
+    return _distinct_bytes(model.parameters()) + sum(each.weight_bytes for each in packed)
 
 
 def buffer_bytes(model: PreTrainedModel) -> int:
