@@ -20,6 +20,10 @@ class GenerationError(EngineError):
     """A request that was accepted could not be finished, through no fault of its own."""
 
 
+class GenerationAborted(GenerationError):
+    """The server gave the request up because it stops; another replica can answer it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextOptions:
     """How tokens become the text of an answer."""
@@ -137,6 +141,8 @@ class Generation:
             stream.close()
 
     def _take(self, stream: OutputStream, output: EngineOutput) -> ChoiceDelta:
+        if output.finish_reason is FinishReason.ABORT:
+            raise GenerationAborted(output.error)
         if output.error is not None:
             raise GenerationError(output.error)
         self._count(output)

@@ -7,6 +7,7 @@ from aiohttp import web
 from pagefleet_engine.api import chat, completions, inspection, models, probes, tokenization
 from pagefleet_engine.api.errors import error_middleware
 from pagefleet_engine.api.service import SERVICE, Service
+from pagefleet_engine.lifecycle import ServerState
 
 MAX_BODY_BYTES = 8 * 1024**2
 
@@ -32,8 +33,17 @@ def build_app(service: Service) -> web.Application:
     app = web.Application(middlewares=[error_middleware], client_max_size=MAX_BODY_BYTES)
     app[SERVICE] = service
     app.add_routes(ROUTES)
+    app.on_response_prepare.append(_close_connection_while_draining)
     app.cleanup_ctx.append(_run_service)
     return app
+
+
+async def _close_connection_while_draining(
+    request: web.Request, response: web.StreamResponse
+) -> None:
+    """Kept-alive connections would bring requests here long after the endpoint is withdrawn."""
+    if request.app[SERVICE].lifecycle.state is ServerState.DRAINING:
+        response.force_close()
 
 
 async def _run_service(app: web.Application) -> AsyncIterator[None]:

@@ -8,8 +8,9 @@ from aiohttp import web
 
 from pagefleet_engine.api.answer import FinishedChoice, answer
 from pagefleet_engine.api.logprobs import Json, completion_logprobs
-from pagefleet_engine.api.schemas import CompletionBody, TokenIds
+from pagefleet_engine.api.schemas import MAX_PROMPTS, CompletionBody, TokenIds
 from pagefleet_engine.api.service import SERVICE, Service, parse_body
+from pagefleet_engine.errors import ParameterError
 from pagefleet_engine.generation import ChoiceDelta, Generation
 from pagefleet_engine.request import EngineRequest, TokenLogprobs
 
@@ -21,6 +22,9 @@ async def create_completion(request: web.Request) -> web.StreamResponse:
     service.check_model(body.model)
     answer_format = CompletionFormat(service, body)
     sampling = body.sampling()
+    if len(body.prompts) * sampling.n > MAX_PROMPTS:
+        hint = f"{len(body.prompts)} prompts make more than {MAX_PROMPTS} choices with this"
+        raise ParameterError("n", sampling.n, hint)
     requests = [
         EngineRequest(
             request_id=f"{answer_format.id}-p{number}",

@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from pagefleet_engine.async_engine import EngineDeadError
 from pagefleet_engine.errors import RequestError
-from pagefleet_engine.generation import GenerationError
+from pagefleet_engine.generation import GenerationAborted, GenerationError
+
+RETRY_WHILE_STOPPING = 1
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,8 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(400, str(error), param=error.field, code=error.code)
         case ValidationError():
             return _invalid_body(error)
+        case GenerationAborted():
+            return unavailable(str(error), code="draining", retry_after=RETRY_WHILE_STOPPING)
         case GenerationError() | EngineDeadError():
             return ApiError(500, f"the engine failed: {error}", code="engine_failed")
         case web.HTTPRequestEntityTooLarge():

@@ -109,7 +109,9 @@ class CompletionBody(GenerationBody):
         """One or several prompts as a list."""
         if isinstance(self.prompt, str):
             return [self.prompt]
-        first = self.prompt[0] if self.prompt else None
+        if not self.prompt:
+            return [[]]  # refused like every prompt without a token
+        first = self.prompt[0]
         return (
             [cast(TokenIds, self.prompt)]
             if isinstance(first, int)

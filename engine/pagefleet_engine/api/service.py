@@ -11,7 +11,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
-from pagefleet_engine.api.errors import ApiError, unavailable
+from pagefleet_engine.api.errors import RETRY_WHILE_STOPPING, ApiError, unavailable
 from pagefleet_engine.async_engine import STALL_SECONDS, AsyncEngine, EngineDeadError
 from pagefleet_engine.config import EngineConfig
 from pagefleet_engine.errors import ModelLoadError
@@ -22,7 +22,6 @@ from pagefleet_engine.request_metrics import RequestMetrics
 from pagefleet_engine.tokenizer import Tokenizer
 
 RETRY_WHILE_STARTING = 5
-RETRY_WHILE_STOPPING = 1
 
 log = logging.getLogger(__name__)
 

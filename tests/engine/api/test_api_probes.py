@@ -17,6 +17,7 @@ async def test_drain_fails_readiness_serves_on_and_can_be_taken_back(
         body = {"model": "tiny", "prompt": "hello", "max_tokens": 2}
         async with client.post("/v1/completions", json=body) as response:
             assert response.status == 200
+            assert response.headers["Connection"] == "close", "the client asks elsewhere next"
         async with client.get("/metrics") as response:
             assert 'engine_state{model_name="tiny",state="draining"} 1.0' in await response.text()
     finally:

@@ -29,6 +29,8 @@ LONG = [5] * 4096
         ("completions", {"logit_bias": {"999999": 1}}, "logit_bias", None, "between 0 and"),
         ("completions", {"prompt": ""}, "prompt", None, "at least one token"),
         ("completions", {"prompt": [10**9]}, "prompt", None, "between 0 and"),
+        ("completions", {"prompt": []}, "prompt", None, "at least one token"),
+        ("completions", {"prompt": ["a"] * 20, "n": 100}, "n", None, "1024 choices"),
         ("completions", {"prompt": None}, "prompt", None, "prompt"),
         ("completions", {"prompt": LONG}, "max_tokens", "context_length_exceeded", "4096"),
         ("completions", {"max_tokens": 4096}, "max_tokens", "context_length_exceeded", "4096"),
