@@ -38,6 +38,7 @@ def transitions(
         if known.get(entry["type"]) != (entry["status"], entry["reason"])
         and not _is_beginning(entry, known)
         and not (entry["type"] == "Ready" and entry["reason"] in causes)
+        and entry["reason"] not in _ON_THE_WAY.get(entry["type"], ())
     ]
 
 
@@ -52,6 +53,10 @@ def _is_bad(condition: Mapping[str, Any]) -> bool:
     return condition["status"] == "False" and condition["type"] not in _FALSE_IS_FINE
 
 
+# Progressing tells these already.
+_ON_THE_WAY = {
+    "WorkloadReady": ("NoPlan", "NoReplicas", "ReplicasStarting", "RollingOut"),
+}
 _FALSE_AT_FIRST = ("Ready", "WorkloadReady", "Progressing", "ScalingActive", "ScalingLimited")
 _FALSE_IS_FINE = ("Progressing", "ScalingLimited")
 
