@@ -33,19 +33,23 @@ PLANS: list[tuple[str, str, str, dict[str, int]]] = [
 
 
 @pytest.fixture(scope="module")
-def gpu_fleet(stack: Stack) -> Iterator[None]:
-    """One node each with L4 and A100, two with eight H100, and a hub with the models."""
+def hub(stack: Stack) -> Iterator[None]:
+    """The models' headers, where the inspection pods look for them."""
     if not stack.is_local:
         pytest.skip("GPU nodes are simulated only on the local cluster")
+    with serving(MODELS, host=stack.host_address, port=HUB_PORT):
+        yield
+
+
+@pytest.fixture(scope="module")
+def gpu_fleet(stack: Stack, hub: None) -> Iterator[None]:
+    """One node each with L4 and A100, two with eight H100."""
     nodes = GpuNodes(stack.kubectl)
     nodes.create(L4, gpus=1, count=1)
     nodes.create(A100, gpus=4, count=1)
     nodes.create(H100, gpus=8, count=2)
-    try:
-        with serving(MODELS, host=stack.host_address, port=HUB_PORT):
-            yield
-    finally:
-        nodes.delete_all()
+    yield
+    nodes.delete_all()
 
 
 @pytest.mark.parametrize(("name", "repository", "product", "expected"), PLANS)
@@ -91,22 +95,25 @@ def test_replica_that_spans_pods_is_a_leader_worker_set(gpu_fleet: None, fleet: 
         _check_pod_follows(pod, plan, gpus=8)
 
 
-def test_no_gpu_node_is_said_and_healed_when_one_appears(stack: Stack, fleet: Fleet) -> None:
-    if not stack.is_local:
-        pytest.skip("GPU nodes are simulated only on the local cluster")
-    with serving(MODELS, host=stack.host_address, port=HUB_PORT):
-        hardware = {"products": ["NVIDIA-H200"]}
-        fleet.kubectl.apply(
-            on_gpu("later", "example/llama-8b", hardware=hardware, workload={"maxModelLen": 8192})
-        )
-        missing = fleet.wait_condition("later", "CapacityAvailable", status="False")
-        assert "NVIDIA-H200" in missing["message"], missing
-        nodes = GpuNodes(stack.kubectl)
-        nodes.create("NVIDIA-H200", gpus=1, count=1)
-        try:
-            fleet.wait_ready("later", timeout=120)
-        finally:
-            nodes.delete_all()
+@pytest.fixture
+def nodes_to_come(stack: Stack, hub: None) -> Iterator[GpuNodes]:
+    """Nodes that a test adds; set up before the namespace, so removed after its pods."""
+    nodes = GpuNodes(stack.kubectl)
+    yield nodes
+    nodes.delete("nvidia-h200-0")
+
+
+def test_no_gpu_node_is_said_and_healed_when_one_appears(
+    nodes_to_come: GpuNodes, fleet: Fleet
+) -> None:
+    hardware = {"products": ["NVIDIA-H200"]}
+    fleet.kubectl.apply(
+        on_gpu("later", "example/llama-8b", hardware=hardware, workload={"maxModelLen": 8192})
+    )
+    missing = fleet.wait_condition("later", "CapacityAvailable", status="False", timeout=120)
+    assert "NVIDIA-H200" in missing["message"], missing
+    nodes_to_come.create("NVIDIA-H200", gpus=1, count=1)
+    fleet.wait_ready("later", timeout=120)
 
 
 def _check_pod_follows(pod: Object, plan: dict[str, Any], *, gpus: int) -> None:
