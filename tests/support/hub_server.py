@@ -33,17 +33,22 @@ class HubBehaviour:
 class HubServer:
     """Serves model folders as `org/name`; use it as a context manager."""
 
-    def __init__(self, models: Mapping[str, Path], behaviour: HubBehaviour | None = None) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, Path],
+        behaviour: HubBehaviour | None = None,
+        *,
+        address: tuple[str, int] = ("127.0.0.1", 0),
+    ) -> None:
         self.behaviour = behaviour or HubBehaviour()
         attributes = {"models": dict(models), "behaviour": self.behaviour}
-        self._server = ThreadingHTTPServer(
-            ("127.0.0.1", 0), type("Handler", (_Handler,), attributes)
-        )
+        self._server = ThreadingHTTPServer(address, type("Handler", (_Handler,), attributes))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        host, port = self._server.server_address[:2]
+        return f"http://{host!s}:{port}"
 
     def __enter__(self) -> Self:
         self._thread.start()
