@@ -43,6 +43,8 @@ async def _close_connection_while_draining(
 ) -> None:
     """Kept-alive connections would bring requests here long after the endpoint is withdrawn."""
     if request.app[SERVICE].lifecycle.state is ServerState.DRAINING:
+        # The header is set here too: this hook runs after the one for keep-alive was chosen.
+        response.headers["Connection"] = "close"
         response.force_close()
 
 
