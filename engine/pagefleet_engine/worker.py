@@ -16,6 +16,7 @@ from pagefleet_engine.model_runner import ModelRunner, run_model
 from pagefleet_engine.models.attention import PagedLayers, ShapeRecorder, attach
 from pagefleet_engine.models.loader import load_model
 from pagefleet_engine.sampler import Sampler
+from pagefleet_kernels.decode_groups import MOST_GROUPED_TOKENS
 from pagefleet_memory import EngineLimits, ModelShape, kv_block_bytes
 
 logger = logging.getLogger(__name__)
@@ -94,9 +95,10 @@ class Worker:
         run_model(self.model, torch.zeros_like(positions), positions, rows)
 
     def _gather_bytes(self, layers: tuple[LayerKVShape, ...]) -> int:
-        """The attention's gather buffers for the longest sequence."""
+        """The attention's gather buffers, for the longest sequence or a group of short ones."""
         widest = max(each.elements_per_token for each in layers)
-        return self._limits.max_model_len * widest * self._kv_dtype.itemsize
+        tokens = max(self._limits.max_model_len, MOST_GROUPED_TOKENS)
+        return tokens * widest * self._kv_dtype.itemsize
 
     @property
     def _kv_dtype(self) -> torch.dtype:

@@ -12,10 +12,12 @@ import torch
 import torch.nn.functional as F
 
 from pagefleet_kernels import AttentionMetadata, PagedAttention, store_kv
+from pagefleet_kernels.decode_groups import decode_groups
 from pagefleet_kernels.reference import paged_attention_reference
 
 BATCHES = {
     "decode": [(1, 1), (1, 17), (1, 64), (1, 5)],
+    "decode, alike": [(1, 33), (1, 40), (1, 40), (1, 64)],
     "prefill": [(7, 7), (33, 33), (1, 1)],
     "chunks": [(5, 21), (16, 40), (1, 30), (2, 3)],
 }
@@ -67,10 +69,10 @@ def test_agrees_with_the_reference(
 ) -> None:
     torch.manual_seed(0)
     num_heads, num_kv_heads = heads
-    metadata = metadata_for(batch, block_size=block_size, num_blocks=160)
+    metadata = metadata_for(batch, block_size=block_size, num_blocks=200)
     query = torch.randn(metadata.query_starts[-1], num_heads, 8)
-    key_cache = torch.randn(160, block_size, num_kv_heads, 8)
-    value_cache = torch.randn(160, block_size, num_kv_heads, 12)
+    key_cache = torch.randn(200, block_size, num_kv_heads, 8)
+    value_cache = torch.randn(200, block_size, num_kv_heads, 12)
     if options.get("sinks"):
         options = {**options, "sinks": torch.randn(num_heads)}
     arguments = (query, key_cache, value_cache, metadata)
@@ -102,13 +104,30 @@ def test_stored_tokens_land_in_their_slots_and_nowhere_else() -> None:
 
 def test_a_broken_sequence_does_not_reach_its_neighbours() -> None:
     torch.manual_seed(0)
-    metadata = metadata_for([(1, 20), (1, 3), (4, 9)], block_size=4, num_blocks=32)
+    metadata = metadata_for([(1, 20), (1, 19), (4, 9)], block_size=4, num_blocks=32)
     query = torch.randn(6, 2, 8)
     key_cache, value_cache = torch.randn(32, 4, 2, 8), torch.randn(32, 4, 2, 8)
     value_cache[metadata.block_tables[0]] = float("nan")
     output = PagedAttention()(query, key_cache, value_cache, metadata, scale=0.3)
     assert output[0].isnan().all()
     assert output[1:].isfinite().all()
+
+
+def test_sequences_beyond_what_is_grouped_agree_with_the_reference() -> None:
+    torch.manual_seed(0)
+    batch = [(1, 400), (1, 512), (1, 513), (1, 700), *[(1, 300)] * 20]
+    metadata = metadata_for(batch, block_size=16, num_blocks=600)
+    groups, alone = decode_groups(metadata, block_size=16, dtype=torch.float32)
+    assert (len(groups), alone) == (2, [2, 3]), "22 sequences of up to 512 tokens take two groups"
+    query = torch.randn(len(batch), 6, 8)
+    key_cache, value_cache = torch.randn(600, 16, 2, 8), torch.randn(600, 16, 2, 8)
+    arguments = (query, key_cache, value_cache, metadata)
+    torch.testing.assert_close(
+        PagedAttention()(*arguments, scale=0.3),
+        paged_attention_reference(*arguments, scale=0.3),
+        atol=2e-5,
+        rtol=2e-5,
+    )
 
 
 def test_bf16_stays_close_to_fp32() -> None:
