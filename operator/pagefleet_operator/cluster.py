@@ -24,13 +24,15 @@ from pagefleet_operator.resources import (
     resource_of,
 )
 from pagefleet_operator.store import MANAGED_BY, Store
+from pagefleet_operator.watch_lag import WatchLag
 
 
 class Cluster:
     """One API server and what is known of it."""
 
-    def __init__(self, kube: Kube, *, namespace: str = "") -> None:
+    def __init__(self, kube: Kube, *, namespace: str = "", lag: WatchLag | None = None) -> None:
         self.kube = kube
+        self._lag = lag
         self.store = Store()
         self.capabilities = Capabilities()
         self._namespace = namespace
@@ -53,15 +55,18 @@ class Cluster:
         """List everything; returns how many objects the watches had missed or left behind."""
         missed = 0
         for resource in (NODES, PODS, INFERENCE_DEPLOYMENTS):
-            missed += self.store.replace_all(resource, await self._list(resource))
+            missed += await self._list(resource, "")
         selector = "=".join(MANAGED_BY)
         for resource in (*CHILDREN, *self.optional_kinds()):
-            missed += self.store.replace_all(resource, await self._list(resource, selector))
+            missed += await self._list(resource, selector)
         return missed
 
-    async def _list(self, resource: Resource, labels: str = "") -> list[Manifest]:
+    async def _list(self, resource: Resource, labels: str) -> int:
         namespace = self._namespace if resource.namespaced else ""
-        return await self.kube.list_all(resource, namespace=namespace, labels=labels)
+        found = await self.kube.list_all(resource, namespace=namespace, labels=labels)
+        if self._lag is not None and resource not in OPTIONAL_CHILDREN:
+            self._lag.listed(resource, found)
+        return self.store.replace_all(resource, found)
 
     def find(self, key: Key) -> Manifest | None:
         return self.store.get(INFERENCE_DEPLOYMENTS, key.namespace, key.name)

@@ -21,6 +21,7 @@ from pagefleet_operator.resources import (
     Resource,
 )
 from pagefleet_operator.store import MANAGED_BY, Store, is_finished, owner_of
+from pagefleet_operator.watch_lag import WatchLag
 
 _LOGIN_SECONDS = 600.0
 _SERVER_TIMEOUT = 290  # the API server takes whole seconds only
@@ -29,12 +30,17 @@ _SERVER_TIMEOUT = 290  # the API server takes whole seconds only
 class WatchRouter:
     """Decides which keys an event concerns. `waiting` keys lack room, so freed room wakes them."""
 
-    def __init__(self, store: Store, *, look_at: Callable[[Key], None]) -> None:
+    def __init__(
+        self, store: Store, *, look_at: Callable[[Key], None], lag: WatchLag | None = None
+    ) -> None:
         self._store = store
+        self._lag = lag
         self._look_at = look_at
         self.waiting: set[Key] = set()
 
     def event(self, resource: Resource, kind: str | None, body: Manifest) -> None:
+        if self._lag is not None:
+            self._lag.saw(resource, body)
         before = self._store.get(
             resource, body["metadata"].get("namespace", ""), body["metadata"]["name"]
         )

@@ -29,6 +29,7 @@ from pagefleet_operator.resources import INFERENCE_DEPLOYMENTS, Key
 from pagefleet_operator.scaler import Scaler
 from pagefleet_operator.settings import Settings
 from pagefleet_operator.shutdown import stop_on_signals
+from pagefleet_operator.watch_lag import WatchLag
 from pagefleet_operator.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)
@@ -54,8 +55,9 @@ class Leading:
         self._settings = settings
         self._metrics = metrics
         self._health = health
-        self._cluster = Cluster(kube, namespace=settings.watch_namespace)
-        self._router = WatchRouter(self._cluster.store, look_at=self._look_at)
+        self._lag = WatchLag(clock=time.monotonic)
+        self._cluster = Cluster(kube, namespace=settings.watch_namespace, lag=self._lag)
+        self._router = WatchRouter(self._cluster.store, look_at=self._look_at, lag=self._lag)
         self._queue: WorkQueue[Key] | None = None
         self._listed_at = time.monotonic()
 
@@ -108,6 +110,9 @@ class Leading:
         )
         self._health.live["queue"] = limit(
             queue.oldest_overdue, most=_STUCK_SECONDS, what="a key has been waiting"
+        )
+        self._health.live["watches"] = limit(
+            self._lag.seconds_behind, most=_STUCK_SECONDS, what="a watch has been silent"
         )
         self._health.live["listing"] = limit(
             lambda: time.monotonic() - self._listed_at,

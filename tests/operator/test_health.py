@@ -5,6 +5,8 @@ from prometheus_client import CollectorRegistry
 
 from pagefleet_operator.health import Health, build_app, limit
 from pagefleet_operator.metrics import OperatorMetrics
+from pagefleet_operator.resources import PODS, Manifest
+from pagefleet_operator.watch_lag import WatchLag
 
 
 async def probe(health: Health, path: str) -> tuple[int, str]:
@@ -45,3 +47,32 @@ async def test_metrics_carry_the_operators_names() -> None:
     assert status == 200
     assert "pagefleet_operator_reconcile_duration_seconds_count 0.0" in text
     assert "pagefleet_operator_leader 0.0" in text
+
+
+def pod(version: int) -> Manifest:
+    return {"metadata": {"name": "a", "resourceVersion": str(version)}}
+
+
+def test_a_watch_that_follows_its_listings_is_never_behind() -> None:
+    now = [0.0]
+    lag = WatchLag(clock=lambda: now[0])
+    lag.listed(PODS, [pod(5), pod(9)])
+    now[0] = 1.0
+    lag.saw(PODS, pod(9))
+    now[0] = 500.0
+    assert lag.seconds_behind() == 0.0
+    lag.listed(PODS, [pod(9)])
+    assert lag.seconds_behind() == 0.0
+
+
+def test_a_silent_watch_is_found_by_the_first_listing_that_it_misses() -> None:
+    now = [0.0]
+    lag = WatchLag(clock=lambda: now[0])
+    lag.saw(PODS, pod(5))
+    lag.listed(PODS, [pod(7)])
+    now[0] = 300.0
+    lag.listed(PODS, [pod(8)])
+    now[0] = 310.0
+    assert lag.seconds_behind() == 310.0
+    lag.saw(PODS, pod(8))
+    assert lag.seconds_behind() == 0.0

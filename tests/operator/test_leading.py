@@ -89,6 +89,15 @@ async def test_the_resync_finds_what_no_watch_has_shown() -> None:
         await until(lambda: len(inspections(api)) == 1)
 
 
+async def test_watches_catch_up_with_the_first_listing() -> None:
+    api = FakeApi()
+    api.put(NODES, node())
+    api.put(INFERENCE_DEPLOYMENTS, infd())
+    async with term(api) as health:
+        await until(lambda: "watches" in health.live)
+        await until(lambda: [check() for check in health.live.values()] == [None] * 4)
+
+
 async def test_the_term_waits_for_the_crd_and_says_so() -> None:
     api = FakeApi()
     without = api.objects.pop(INFERENCE_DEPLOYMENTS)
