@@ -112,7 +112,9 @@ class Leading:
             queue.oldest_overdue, most=_STUCK_SECONDS, what="a key has been waiting"
         )
         self._health.live["watches"] = limit(
-            self._lag.seconds_behind, most=_STUCK_SECONDS, what="a watch has been silent"
+            self._lag.seconds_behind,
+            most=self._settings.resync_seconds + _STUCK_SECONDS,
+            what="a watch has been silent",
         )
         self._health.live["listing"] = limit(
             lambda: time.monotonic() - self._listed_at,

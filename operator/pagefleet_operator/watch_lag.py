@@ -28,9 +28,9 @@ class WatchLag:
         self._seen[resource] = max(self._seen.get(resource, 0), _version(body))
 
     def listed(self, resource: Resource, bodies: Iterable[Mapping[str, Any]]) -> None:
-        """The oldest listing that is not caught up with is the one that counts."""
+        """The oldest listing that is not caught up with counts, unless its news is gone again."""
         newest = max((_version(body) for body in bodies), default=0)
-        if not self._is_behind(resource):
+        if not self._is_behind(resource) or newest <= self._seen.get(resource, 0):
             self._listed[resource] = _Listed(newest, self._clock())
 
     def seconds_behind(self) -> float:

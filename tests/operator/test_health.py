@@ -76,3 +76,14 @@ def test_a_silent_watch_is_found_by_the_first_listing_that_it_misses() -> None:
     assert lag.seconds_behind() == 310.0
     lag.saw(PODS, pod(8))
     assert lag.seconds_behind() == 0.0
+
+
+def test_what_was_listed_and_deleted_before_the_watch_began_is_forgotten() -> None:
+    now = [0.0]
+    lag = WatchLag(clock=lambda: now[0])
+    lag.listed(PODS, [pod(5), pod(9)])
+    lag.saw(PODS, pod(5))
+    now[0] = 300.0
+    assert lag.seconds_behind() == 300.0
+    lag.listed(PODS, [pod(5)])
+    assert lag.seconds_behind() == 0.0
