@@ -21,10 +21,12 @@ class ScalingTargets(SpecPart):
     )
     ttft_p90: Duration | None = Field(
         default=None,
-        description="Time to the first token that 90 of 100 requests should see, as 2s.",
+        description="Time to the first token that 90 of 100 requests should see, as 2s. Absent: "
+        "no objective.",
     )
     itl_p90: Duration | None = Field(
-        default=None, description="Time between tokens that 90 of 100 should see, as 80ms."
+        default=None,
+        description="Time between tokens that 90 of 100 should see, as 80ms. Absent: no objective.",
     )
 
 

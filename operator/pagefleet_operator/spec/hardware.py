@@ -35,7 +35,7 @@ class Hardware(SpecPart):
         "the least that serves spec.workload.",
     )
     node_selector: dict[LabelKey, LabelValue] | None = Field(
-        default=None, max_length=16, description="Labels that a node must carry."
+        default=None, max_length=16, description="Labels that a node must carry. Absent: none."
     )
 
     @property

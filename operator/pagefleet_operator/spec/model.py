@@ -38,5 +38,5 @@ class ModelRef(SpecPart):
     secret_name: Name | None = Field(
         default=None,
         description="Secret of this namespace whose key HF_TOKEN is the hub's access token; for "
-        "hf:// models that are gated or private.",
+        "hf:// models that are gated or private. Absent: no token.",
     )

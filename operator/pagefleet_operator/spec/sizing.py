@@ -25,8 +25,8 @@ class KVCache(SpecPart):
 
     dtype: Literal["auto", "fp8_e4m3", "int8"] | None = Field(
         default=None,
-        description="Number format of the cache. Absent: the model's own; an 8-bit format halves "
-        "the memory per token and costs a little accuracy.",
+        description="Number format of the cache; an 8-bit format halves the memory per token and "
+        "costs a little accuracy. Absent or auto: that of the computation.",
     )
     block_size: Literal[8, 16, 32, 64, 128] | None = Field(
         default=None, description="Tokens in one block. Absent: 16."
@@ -42,12 +42,15 @@ class SizingLimits(SpecPart):
     """What a plan may not exceed or fall below."""
 
     max_gpus: Annotated[int, Field(strict=True, ge=1, le=512)] | None = Field(
-        default=None, alias="maxGPUs", description="Most GPUs that one replica may use."
+        default=None,
+        alias="maxGPUs",
+        description="Most GPUs that one replica may use. Absent: no limit.",
     )
     min_kv_tokens: Count | None = Field(
         default=None,
         alias="minKVTokens",
-        description="Fewest tokens that the KV cache of one replica must hold.",
+        description="Fewest tokens that the KV cache of one replica must hold. Absent: those of "
+        "one request of maxModelLen.",
     )
 
 
@@ -62,13 +65,18 @@ class Sizing(SpecPart):
     )
     gpu_memory_utilization: Fraction | None = Field(
         default=None,
-        description='GPU only: share of a GPU\'s memory that the engine may use, such as "0.91".',
+        description='GPU only: share of a GPU\'s memory that the engine may use, such as "0.91". '
+        "Absent: all but 3 percent, or all but 0.5 GiB where that is more.",
     )
     max_num_seqs: Annotated[int, Field(strict=True, ge=1, le=65536)] | None = Field(
-        default=None, description="Most requests that run in one step."
+        default=None,
+        description="Most requests that run in one step. Absent: as many as the KV cache holds "
+        "with the lengths of spec.workload.",
     )
     max_num_batched_tokens: Count | None = Field(
-        default=None, description="Most tokens that one step computes."
+        default=None,
+        description="Most tokens that one step computes. Absent: 2048 on a GPU, 512 on a CPU, and "
+        "not below maxNumSeqs.",
     )
     parallelism: Parallelism | None = Field(
         default=None, description="Over how many GPUs one replica is spread."

@@ -43,7 +43,9 @@ class InferenceDeploymentSpec(SpecPart):
     )
     drain: Drain | None = Field(default=None, description="How a replica is taken out of service.")
     suspend: bool | None = Field(
-        default=None, strict=True, description="Stop all replicas and keep everything else."
+        default=None,
+        strict=True,
+        description="Stop all replicas and keep everything else. Absent: false.",
     )
 
     @property

@@ -22,7 +22,7 @@ class Condition(SpecPart):
 
     type: Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Z][A-Za-z]*$")] = Field(
         description="What is answered: Ready, ModelResolved, MemoryFits, CapacityAvailable, "
-        "WorkloadReady, Progressing, AbleToScale, ScalingActive or ScalingLimited."
+        "WorkloadReady, Progressing, AbleToScale, ScalingActive, ScalingLimited or SLOAttainable."
     )
     status: Literal["True", "False", "Unknown"] = Field(description="The answer.")
     reason: Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Z][A-Za-z0-9]*$")] = (

@@ -18,24 +18,29 @@ class WorkloadSpec(SpecPart):
     max_model_len: Count | None = Field(
         default=None,
         description="Longest request, prompt plus answer, in tokens. Absent: what the model "
-        "supports, or less where that does not fit (then the plan says so).",
+        "supports, on a CPU at most 8192, or less where that does not fit; a note of the plan "
+        "says it.",
     )
     concurrency: Count | None = Field(
         default=None,
-        description="Requests in progress at once that one replica should hold in memory.",
+        description="Requests in progress at once that one replica should hold in memory. "
+        "Absent: on a GPU as many as fit, at most 256; 8 on a CPU.",
     )
     request_rate: DecimalText | None = Field(
         default=None,
-        description='Requests per second over the whole fleet, as a decimal such as "2.5".',
+        description='Requests per second over the whole fleet, as a decimal such as "2.5". '
+        "Absent: not known, so it bounds no batch.",
     )
     input_tokens: TokenLengths | None = Field(
-        default=None, description="Length of prompts, in tokens."
+        default=None,
+        description="Length of prompts, in tokens. Absent: p50 1020, p95 4083.",
     )
     output_tokens: TokenLengths | None = Field(
-        default=None, description="Length of answers, in tokens."
+        default=None,
+        description="Length of answers, in tokens. Absent: p50 129, p95 451.",
     )
     shared_prefix_tokens: CountOrZero | None = Field(
         default=None,
         description="Tokens at the start of a prompt that all requests share, such as a system "
-        "prompt; they are kept in memory once.",
+        "prompt; they are kept in memory once. Absent: 0.",
     )
