@@ -8,7 +8,7 @@ from pagefleet_engine.lifecycle import Lifecycle
 from pagefleet_engine.metrics import EngineCollector
 from pagefleet_engine.request import AdmissionLimits, EngineLedger, EngineStats, FinishReason
 from pagefleet_engine.request_metrics import RequestMetrics
-from pagefleet_operator.engine_metrics import MetricsError, parse_metrics
+from pagefleet_operator.fleet.engine_metrics import MetricsError, parse_metrics
 
 STATS = EngineStats(
     num_running=3,

@@ -11,7 +11,7 @@ from e2e.cluster.progress import Progress, duration
 from e2e.demo.answer import show_answer, show_metrics
 from e2e.stack import OPERATOR_NAMESPACE, ROOT, Stack, ensure_stack
 from e2e.support.kubectl import Kubectl, Object, is_true
-from pagefleet_operator.plan_table import plan_table
+from pagefleet_operator.planning.plan_table import plan_table
 
 EXAMPLE = ROOT / "examples" / "smollm2-cpu.yaml"
 READY_WITHIN = 300.0

@@ -8,7 +8,7 @@ from types import FrameType
 def main() -> None:
     # A container's first process ignores SIGTERM until it has a handler, and imports take seconds.
     signal.signal(signal.SIGTERM, _leave)
-    from pagefleet_operator.process import run_operator
+    from pagefleet_operator.process.run import run_operator
 
     run_operator()
 

@@ -13,20 +13,25 @@ from rich.console import Console
 
 from pagefleet_memory import MemoryModelError, NodeGroup
 from pagefleet_operator.errors import InspectionError, PagefleetError, SpecError
-from pagefleet_operator.hub import inspect_hub
-from pagefleet_operator.images import Images
 from pagefleet_operator.inspect import hub_model
-from pagefleet_operator.inspected_model import InspectedModel
-from pagefleet_operator.inventory import cpu_group, gpu_group
 from pagefleet_operator.local_run import engine_command, engine_environment, run_engine
-from pagefleet_operator.model_folder import inspect_folder
-from pagefleet_operator.model_source import FolderSource, HubSource, parse_model_uri
-from pagefleet_operator.plan_status import rejected_to_status
-from pagefleet_operator.plan_table import plan_table
-from pagefleet_operator.serving_plan import NO_ACCELERATOR, PlanRefusal, ServingPlan, plan_on_groups
+from pagefleet_operator.model.folder import inspect_folder
+from pagefleet_operator.model.hub import inspect_hub
+from pagefleet_operator.model.inspected import InspectedModel
+from pagefleet_operator.model.source import FolderSource, HubSource, parse_model_uri
+from pagefleet_operator.planning.images import Images
+from pagefleet_operator.planning.inventory import cpu_group, gpu_group
+from pagefleet_operator.planning.plan_status import rejected_to_status
+from pagefleet_operator.planning.plan_table import plan_table
+from pagefleet_operator.planning.serving_plan import (
+    NO_ACCELERATOR,
+    PlanRefusal,
+    ServingPlan,
+    plan_on_groups,
+)
+from pagefleet_operator.planning.this_machine import local_groups
 from pagefleet_operator.spec import KIND, InferenceDeployment
 from pagefleet_operator.spec.quantity import quantity_bytes
-from pagefleet_operator.this_machine import local_groups
 
 _FILE = click.option(
     "-f",

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from pagefleet_operator.errors import InspectionError, SpecError
-from pagefleet_operator.hub import PUBLIC_ENDPOINT, HubModel, inspect_hub
-from pagefleet_operator.inspected_model import InspectedModel
-from pagefleet_operator.model_folder import inspect_folder
-from pagefleet_operator.model_source import FolderSource, HubSource, parse_model_uri
+from pagefleet_operator.model.folder import inspect_folder
+from pagefleet_operator.model.hub import PUBLIC_ENDPOINT, HubModel, inspect_hub
+from pagefleet_operator.model.inspected import InspectedModel
+from pagefleet_operator.model.source import FolderSource, HubSource, parse_model_uri
 
 # The kubelet cuts a termination message after 4096 bytes.
 MOST_MESSAGE_CHARACTERS = 1500

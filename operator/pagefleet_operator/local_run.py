@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
-from pagefleet_operator.engine_args import replace_flags
 from pagefleet_operator.manifests.placement import thread_count
-from pagefleet_operator.serving_plan import ServingPlan
+from pagefleet_operator.planning.engine_args import replace_flags
+from pagefleet_operator.planning.serving_plan import ServingPlan
 
 
 def engine_command(plan: ServingPlan, *, folder: Path, host: str, port: int) -> list[str]:

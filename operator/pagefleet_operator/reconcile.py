@@ -9,23 +9,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pagefleet_operator.api_errors import NotFound
-from pagefleet_operator.cluster import Cluster
 from pagefleet_operator.conditions import Condition
 from pagefleet_operator.errors import SpecError
-from pagefleet_operator.events import EventRecorder, transitions
-from pagefleet_operator.fleet import Fleet, FleetOutcome
-from pagefleet_operator.images import Images
-from pagefleet_operator.inspection import Inspection
-from pagefleet_operator.inspector import Inspector
-from pagefleet_operator.inventory import Inventory
+from pagefleet_operator.fleet.fleet import Fleet, FleetOutcome
+from pagefleet_operator.kube.api_errors import NotFound
+from pagefleet_operator.kube.cluster import Cluster
+from pagefleet_operator.kube.events import EventRecorder, transitions
+from pagefleet_operator.kube.resources import INFERENCE_DEPLOYMENTS, Key, Manifest
 from pagefleet_operator.manifests.names import inspection_key
-from pagefleet_operator.metrics import OperatorMetrics
-from pagefleet_operator.resources import INFERENCE_DEPLOYMENTS, Key, Manifest
-from pagefleet_operator.serving_plan import PlanRefusal, ServingPlan, make_serving_plan
+from pagefleet_operator.model.inspection import Inspection
+from pagefleet_operator.model.inspector import Inspector
+from pagefleet_operator.planning.images import Images
+from pagefleet_operator.planning.inventory import Inventory
+from pagefleet_operator.planning.serving_plan import PlanRefusal, ServingPlan, make_serving_plan
+from pagefleet_operator.process.metrics import OperatorMetrics
+from pagefleet_operator.process.workqueue import Result
 from pagefleet_operator.spec import InferenceDeployment
 from pagefleet_operator.status import build_invalid_status, build_status
-from pagefleet_operator.workqueue import Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pagefleet_operator.capacity import CapacityCheck
 from pagefleet_operator.conditions import Answer, Condition, merge_conditions
 from pagefleet_operator.errors import SpecError
-from pagefleet_operator.inspection import Inspection
 from pagefleet_operator.manifests.names import selector_text
 from pagefleet_operator.manifests.service import service_url
-from pagefleet_operator.serving_plan import NO_ACCELERATOR, PlanRefusal, ServingPlan
+from pagefleet_operator.model.inspection import Inspection
+from pagefleet_operator.planning.capacity import CapacityCheck
+from pagefleet_operator.planning.serving_plan import NO_ACCELERATOR, PlanRefusal, ServingPlan
 from pagefleet_operator.spec import InferenceDeployment
 
 

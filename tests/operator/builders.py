@@ -3,9 +3,9 @@
 from typing import Any
 
 from pagefleet_memory import CheckpointSummary, ModelShape
-from pagefleet_operator.images import Images
-from pagefleet_operator.inventory import Inventory, build_inventory
-from pagefleet_operator.serving_plan import ServingPlan, make_serving_plan
+from pagefleet_operator.planning.images import Images
+from pagefleet_operator.planning.inventory import Inventory, build_inventory
+from pagefleet_operator.planning.serving_plan import ServingPlan, make_serving_plan
 from pagefleet_operator.spec import InferenceDeployment
 
 A100 = "NVIDIA-A100-SXM4-80GB"

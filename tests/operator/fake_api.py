@@ -18,8 +18,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from pagefleet_operator.credentials import Credentials
-from pagefleet_operator.resources import (
+from pagefleet_operator.kube.credentials import Credentials
+from pagefleet_operator.kube.resources import (
     CHILDREN,
     EVENTS,
     INFERENCE_DEPLOYMENTS,

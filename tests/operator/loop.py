@@ -10,20 +10,16 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 
 from pagefleet_memory import ModelShape
-from pagefleet_operator.cluster import Cluster
-from pagefleet_operator.drain import EngineLoad
-from pagefleet_operator.drainer import Drainer
-from pagefleet_operator.events import EventRecorder
-from pagefleet_operator.fleet import Fleet
-from pagefleet_operator.images import Images
-from pagefleet_operator.inspector import Inspector
-from pagefleet_operator.inventory import build_inventory
-from pagefleet_operator.kube import Kube
-from pagefleet_operator.measure import LedgerReader
-from pagefleet_operator.metrics import OperatorMetrics
-from pagefleet_operator.reconcile import Parts, Reconciler
-from pagefleet_operator.replicas import Replica
-from pagefleet_operator.resources import (
+from pagefleet_operator.fleet.drain import EngineLoad
+from pagefleet_operator.fleet.drainer import Drainer
+from pagefleet_operator.fleet.fleet import Fleet
+from pagefleet_operator.fleet.measure import LedgerReader
+from pagefleet_operator.fleet.replicas import Replica
+from pagefleet_operator.fleet.scaler import Scaler
+from pagefleet_operator.kube.client import Kube
+from pagefleet_operator.kube.cluster import Cluster
+from pagefleet_operator.kube.events import EventRecorder
+from pagefleet_operator.kube.resources import (
     DEPLOYMENTS,
     EVENTS,
     INFERENCE_DEPLOYMENTS,
@@ -32,8 +28,12 @@ from pagefleet_operator.resources import (
     Key,
     Manifest,
 )
-from pagefleet_operator.scaler import Scaler
-from pagefleet_operator.workqueue import Result
+from pagefleet_operator.model.inspector import Inspector
+from pagefleet_operator.planning.images import Images
+from pagefleet_operator.planning.inventory import build_inventory
+from pagefleet_operator.process.metrics import OperatorMetrics
+from pagefleet_operator.process.workqueue import Result
+from pagefleet_operator.reconcile import Parts, Reconciler
 from tests.operator.fake_api import FakeApi, Write
 
 IMAGES = Images(engine="engine:1", operator="operator:1")

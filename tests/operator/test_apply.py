@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.apply import (
+from pagefleet_operator.kube.apply import (
     APPLIED_HASH,
     apply,
     covers,
@@ -12,7 +12,7 @@ from pagefleet_operator.apply import (
     keep_pods_as_they_are,
     stamp,
 )
-from pagefleet_operator.resources import Manifest
+from pagefleet_operator.kube.resources import Manifest
 
 
 def config_map(name: str, owner: str = "u1", **data: str) -> Manifest:

@@ -1,7 +1,7 @@
 """Whether replicas find a place now, and what is said when they do not."""
 
-from pagefleet_operator.capacity import check_capacity
 from pagefleet_operator.manifests.names import OWNER_LABEL, PLAN_HASH_LABEL
+from pagefleet_operator.planning.capacity import check_capacity
 from tests.operator.builders import (
     A100,
     cpu_node,

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from pagefleet_operator.resources import (
+from pagefleet_operator.kube.resources import (
     CHILDREN,
     EVENTS,
     INFERENCE_DEPLOYMENTS,
@@ -21,7 +21,7 @@ from pagefleet_operator.resources import (
     PODS,
     Resource,
 )
-from pagefleet_operator.settings import Settings
+from pagefleet_operator.process.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "pagefleet"

@@ -10,10 +10,10 @@ import yaml
 from click.testing import CliRunner, Result
 
 from pagefleet_operator.cli import main
-from pagefleet_operator.inventory import gpu_group
 from pagefleet_operator.local_run import engine_command, run_engine
-from pagefleet_operator.model_folder import inspect_folder
-from pagefleet_operator.serving_plan import ServingPlan, plan_on_groups
+from pagefleet_operator.model.folder import inspect_folder
+from pagefleet_operator.planning.inventory import gpu_group
+from pagefleet_operator.planning.serving_plan import ServingPlan, plan_on_groups
 from pagefleet_operator.spec import InferenceDeployment
 from tests.operator.builders import IMAGES, L4, body, cpu_plan, llama_config
 from tests.operator.test_inspection_program import tensors, write_weights

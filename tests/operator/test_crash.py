@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.crash import read_failure
-from pagefleet_operator.resources import Manifest
+from pagefleet_operator.fleet.crash import read_failure
+from pagefleet_operator.kube.resources import Manifest
 
 
 def pod(container: dict[str, Any], *, init: bool = False, plan: str = "p") -> Manifest:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pagefleet_operator.credentials import CredentialsError, from_kubeconfig, load_credentials
-from pagefleet_operator.settings import Settings, SettingsError
+from pagefleet_operator.kube.credentials import CredentialsError, from_kubeconfig, load_credentials
+from pagefleet_operator.process.settings import Settings, SettingsError
 
 
 def kubeconfig(tmp_path: Path, *, user: dict[str, Any], **cluster: Any) -> Path:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.drain import EngineLoad, choose_victims, may_stop, size_after
-from pagefleet_operator.drainer import Drainer
+from pagefleet_operator.fleet.drain import EngineLoad, choose_victims, may_stop, size_after
+from pagefleet_operator.fleet.drainer import Drainer
+from pagefleet_operator.fleet.replicas import DELETION_COST, DRAINING_SINCE, Replica, Workload
+from pagefleet_operator.kube.resources import Manifest
 from pagefleet_operator.manifests.names import DRAINING_LABEL
-from pagefleet_operator.replicas import DELETION_COST, DRAINING_SINCE, Replica, Workload
-from pagefleet_operator.resources import Manifest
 
 
 def replica(name: str, *, ready: bool = True, created: str = "2026-01-01", **more: Any) -> Replica:

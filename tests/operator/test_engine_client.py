@@ -7,9 +7,9 @@ import aiohttp
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from pagefleet_operator.drain import EngineLoad
-from pagefleet_operator.engine_client import EngineClient
-from pagefleet_operator.replicas import Replica
+from pagefleet_operator.fleet.drain import EngineLoad
+from pagefleet_operator.fleet.engine_client import EngineClient
+from pagefleet_operator.fleet.replicas import Replica
 
 
 def replica(address: str = "127.0.0.1") -> Replica:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pagefleet_operator.api_errors import Forbidden
-from pagefleet_operator.events import EventRecorder, Happening, transitions
-from pagefleet_operator.resources import Manifest
+from pagefleet_operator.kube.api_errors import Forbidden
+from pagefleet_operator.kube.events import EventRecorder, Happening, transitions
+from pagefleet_operator.kube.resources import Manifest
 
 CHAT = {
     "apiVersion": "pagefleet.io/v1alpha1",

@@ -2,9 +2,8 @@
 
 import pytest
 
-from pagefleet_operator.credentials import Credentials
-from pagefleet_operator.handlers import WatchRouter, build_registry, build_settings
-from pagefleet_operator.resources import (
+from pagefleet_operator.kube.credentials import Credentials
+from pagefleet_operator.kube.resources import (
     INFERENCE_DEPLOYMENTS,
     NODES,
     PODS,
@@ -12,7 +11,8 @@ from pagefleet_operator.resources import (
     Key,
     Manifest,
 )
-from pagefleet_operator.store import Store
+from pagefleet_operator.kube.store import Store
+from pagefleet_operator.process.handlers import WatchRouter, build_registry, build_settings
 
 OWNED = {
     "app.kubernetes.io/managed-by": "pagefleet-operator",

@@ -3,10 +3,10 @@
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
-from pagefleet_operator.health import Health, build_app, limit
-from pagefleet_operator.metrics import OperatorMetrics
-from pagefleet_operator.resources import PODS, Manifest
-from pagefleet_operator.watch_lag import WatchLag
+from pagefleet_operator.kube.resources import PODS, Manifest
+from pagefleet_operator.process.health import Health, build_app, limit
+from pagefleet_operator.process.metrics import OperatorMetrics
+from pagefleet_operator.process.watch_lag import WatchLag
 
 
 async def probe(health: Health, path: str) -> tuple[int, str]:

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.capabilities import Capabilities
-from pagefleet_operator.inspection import build_inspection_pod, read_inspection, shape_from_status
+from pagefleet_operator.kube.capabilities import Capabilities
 from pagefleet_operator.manifests.names import inspection_key
+from pagefleet_operator.model.inspection import (
+    build_inspection_pod,
+    read_inspection,
+    shape_from_status,
+)
 from tests.operator.builders import IMAGES, infd, smollm2
 
 

@@ -179,7 +179,7 @@ def test_hub_without_safetensors(hub: HubServer, folder: Path, tmp_path: Path) -
 
 
 def test_hub_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pagefleet_operator.hub.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("pagefleet_operator.model.hub.RETRY_SECONDS", 0.0)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     answer = ask(tmp_path, "--uri", f"hf://{REPO}")
     assert reason(answer) == "HubUnreachable"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.inventory import Resources, pod_requests
+from pagefleet_operator.planning.inventory import Resources, pod_requests
 from tests.operator.builders import A100, GIB, L4, cpu_node, gpu_node, infd, inventory, pod
 
 

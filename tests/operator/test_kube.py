@@ -5,10 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from pagefleet_operator.api_errors import Conflict, Invalid, LeadershipLost, Unavailable
-from pagefleet_operator.credentials import Credentials
-from pagefleet_operator.kube import Kube
-from pagefleet_operator.resources import CONFIG_MAPS, LEADER_WORKER_SETS, PODS, SERVICES, Manifest
+from pagefleet_operator.kube.api_errors import Conflict, Invalid, LeadershipLost, Unavailable
+from pagefleet_operator.kube.client import Kube
+from pagefleet_operator.kube.credentials import Credentials
+from pagefleet_operator.kube.resources import (
+    CONFIG_MAPS,
+    LEADER_WORKER_SETS,
+    PODS,
+    SERVICES,
+    Manifest,
+)
 from tests.operator.fake_api import FakeApi, Fault
 
 

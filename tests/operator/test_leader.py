@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pagefleet_operator.api_errors import LeadershipLost
-from pagefleet_operator.kube import Kube
-from pagefleet_operator.leader import LeaderElector
-from pagefleet_operator.resources import LEASES, Manifest
+from pagefleet_operator.kube.api_errors import LeadershipLost
+from pagefleet_operator.kube.client import Kube
+from pagefleet_operator.kube.leader import LeaderElector
+from pagefleet_operator.kube.resources import LEASES, Manifest
 from tests.operator.fake_api import FakeApi, Fault
 
 

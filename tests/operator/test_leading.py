@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
-from pagefleet_operator.health import Health
-from pagefleet_operator.kube import Kube
-from pagefleet_operator.leading import Leading
-from pagefleet_operator.metrics import OperatorMetrics
-from pagefleet_operator.resources import INFERENCE_DEPLOYMENTS, NODES, PODS
-from pagefleet_operator.settings import Settings
+from pagefleet_operator.kube.client import Kube
+from pagefleet_operator.kube.resources import INFERENCE_DEPLOYMENTS, NODES, PODS
+from pagefleet_operator.process.health import Health
+from pagefleet_operator.process.leading import Leading
+from pagefleet_operator.process.metrics import OperatorMetrics
+from pagefleet_operator.process.settings import Settings
 from tests.operator.fake_api import FakeApi
 from tests.operator.loop import infd, node
 

@@ -9,13 +9,13 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from pagefleet_operator.capabilities import Capabilities
-from pagefleet_operator.inspection import build_inspection_pod
-from pagefleet_operator.inventory import pod_requests
+from pagefleet_operator.kube.capabilities import Capabilities
 from pagefleet_operator.manifests import build_manifests
 from pagefleet_operator.manifests.names import selector_labels, selector_text, server_selector
 from pagefleet_operator.manifests.placement import pod_resources
-from pagefleet_operator.serving_plan import ServingPlan, make_serving_plan
+from pagefleet_operator.model.inspection import build_inspection_pod
+from pagefleet_operator.planning.inventory import pod_requests
+from pagefleet_operator.planning.serving_plan import ServingPlan, make_serving_plan
 from pagefleet_operator.spec import InferenceDeployment
 from tests.operator.builders import (
     A100,

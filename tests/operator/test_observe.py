@@ -14,8 +14,8 @@ from aiohttp.test_utils import TestServer
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from pagefleet_operator.autoscaling import Counters, EngineSample
-from pagefleet_operator.engine_metrics import MetricsError, parse_metrics
-from pagefleet_operator.observe import ScrapeTarget, scrape
+from pagefleet_operator.fleet.engine_metrics import MetricsError, parse_metrics
+from pagefleet_operator.fleet.observe import ScrapeTarget, scrape
 
 GAUGES = {
     "requests_running": 3.0,

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.images import Images
-from pagefleet_operator.resources import (
+from pagefleet_operator.kube.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     EVENTS,
@@ -19,6 +18,7 @@ from pagefleet_operator.resources import (
     SERVICES,
     Key,
 )
+from pagefleet_operator.planning.images import Images
 from tests.operator.fake_api import FakeApi, Fault
 from tests.operator.loop import IMAGES, Loop, infd, loop_over, node
 

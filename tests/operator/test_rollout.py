@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pagefleet_operator.rollout import Revision, Rollout, RolloutLimits, plan_rollout
+from pagefleet_operator.fleet.rollout import Revision, Rollout, RolloutLimits, plan_rollout
 
 
 def rev(plan_hash: str, size: int, serving: int | None = None, **counts: int) -> Revision:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from pagefleet_operator.resources import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES
+from pagefleet_operator.kube.resources import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES
 from tests.operator.fake_api import FakeApi
 from tests.operator.loop import Loop, infd, loop_over, node
 

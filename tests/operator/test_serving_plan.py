@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.engine_args import replace_flags
-from pagefleet_operator.images import Images
-from pagefleet_operator.serving_plan import PlanRefusal, ServingPlan, make_serving_plan
+from pagefleet_operator.planning.engine_args import replace_flags
+from pagefleet_operator.planning.images import Images
+from pagefleet_operator.planning.serving_plan import PlanRefusal, ServingPlan, make_serving_plan
 from tests.operator.builders import (
     A100,
     GIB,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.capacity import CapacityCheck
 from pagefleet_operator.errors import SpecError
-from pagefleet_operator.inspection import Inspection
-from pagefleet_operator.serving_plan import PlanRefusal, ServingPlan
+from pagefleet_operator.model.inspection import Inspection
+from pagefleet_operator.planning.capacity import CapacityCheck
+from pagefleet_operator.planning.serving_plan import PlanRefusal, ServingPlan
 from pagefleet_operator.spec import InferenceDeployment
 from pagefleet_operator.status import FleetView, build_invalid_status, build_status
 from tests.operator.builders import body, gpu_plan, infd, llama_8b

@@ -1,7 +1,7 @@
 """The store: the newest version wins, deletions name one object, listings correct it."""
 
-from pagefleet_operator.resources import INFERENCE_DEPLOYMENTS, NODES, PODS, Key, Manifest
-from pagefleet_operator.store import Store
+from pagefleet_operator.kube.resources import INFERENCE_DEPLOYMENTS, NODES, PODS, Key, Manifest
+from pagefleet_operator.kube.store import Store
 
 LABELS = {
     "app.kubernetes.io/managed-by": "pagefleet-operator",

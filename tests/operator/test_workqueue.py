@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pagefleet_operator.api_errors import LeadershipLost
-from pagefleet_operator.workqueue import Backoff, Result, WorkQueue
+from pagefleet_operator.kube.api_errors import LeadershipLost
+from pagefleet_operator.process.workqueue import Backoff, Result, WorkQueue
 
 Process = Callable[[str], "asyncio.Future[Result]"]
 

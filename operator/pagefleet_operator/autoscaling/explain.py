@@ -9,10 +9,10 @@ from pagefleet_operator.autoscaling.settings import AutoscalingMode, Autoscaling
 from pagefleet_operator.autoscaling.stabilize import Limit, Size
 
 _TERM_REASONS = {
-    Term.OCCUPANCY: "KVOccupancy",
-    Term.RATE: "RequestRate",
-    Term.PREFILL: "PrefillRate",
-    Term.SEQUENCES: "BatchOccupancy",
+    Term.OCCUPANCY: "KVOccupancyAboveTarget",
+    Term.RATE: "RequestRateAboveTarget",
+    Term.PREFILL: "PrefillRateAboveTarget",
+    Term.SEQUENCES: "BatchOccupancyAboveTarget",
 }
 
 _LIMITED_REASONS = {
@@ -63,7 +63,7 @@ def reason(found: Findings) -> str:
     if found.size.replicas < found.current:
         return "DemandBelowTarget"
     if found.size.replicas > found.current:
-        return f"{_TERM_REASONS[found.demand.binding]}AboveTarget"
+        return _TERM_REASONS[found.demand.binding]
     return "WithinTargets"
 
 

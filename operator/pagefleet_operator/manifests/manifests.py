@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from pagefleet_operator.capabilities import Capabilities
-from pagefleet_operator.images import Images
+from pagefleet_operator.kube.capabilities import Capabilities
+from pagefleet_operator.kube.resources import Manifest
 from pagefleet_operator.manifests.monitoring import build_plan_config_map, build_pod_monitor
 from pagefleet_operator.manifests.protection import (
     build_disruption_budget,
@@ -12,8 +12,8 @@ from pagefleet_operator.manifests.protection import (
 )
 from pagefleet_operator.manifests.service import build_pods_service, build_service
 from pagefleet_operator.manifests.workload import build_workload
-from pagefleet_operator.resources import Manifest
-from pagefleet_operator.serving_plan import ServingPlan
+from pagefleet_operator.planning.images import Images
+from pagefleet_operator.planning.serving_plan import ServingPlan
 from pagefleet_operator.spec import InferenceDeployment
 
 

@@ -3,17 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from pagefleet_operator.capabilities import Capabilities
-from pagefleet_operator.engine_args import MODEL_FOLDER
-from pagefleet_operator.images import Images
+from pagefleet_operator.kube.capabilities import Capabilities
 from pagefleet_operator.manifests.security import container_security_context
-from pagefleet_operator.model_source import (
+from pagefleet_operator.model.source import (
     ClaimSource,
     FolderSource,
     HubSource,
     ImageSource,
     parse_model_uri,
 )
+from pagefleet_operator.planning.engine_args import MODEL_FOLDER
+from pagefleet_operator.planning.images import Images
 from pagefleet_operator.spec.model import ModelRef
 
 MODEL_PATH = MODEL_FOLDER

@@ -2,9 +2,9 @@
 
 import json
 
+from pagefleet_operator.kube.resources import Manifest
 from pagefleet_operator.manifests import names
-from pagefleet_operator.resources import Manifest
-from pagefleet_operator.serving_plan import ServingPlan
+from pagefleet_operator.planning.serving_plan import ServingPlan
 from pagefleet_operator.spec import InferenceDeployment
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pagefleet_operator.engine_args import LISTEN_PORT
-from pagefleet_operator.hashing import short_hash
-from pagefleet_operator.images import Images
+from pagefleet_operator.planning.engine_args import LISTEN_PORT
+from pagefleet_operator.planning.hashing import short_hash
+from pagefleet_operator.planning.images import Images
 from pagefleet_operator.spec import API_VERSION, KIND, InferenceDeployment
 
 FIELD_MANAGER = "pagefleet-operator"

@@ -3,15 +3,15 @@
 import math
 from typing import Any
 
-from pagefleet_operator.inventory import (
+from pagefleet_operator.manifests.names import selector_labels
+from pagefleet_operator.planning.inventory import (
     BF16_LABELS,
     GPU_RESOURCE,
     GPU_TAINT,
     PRODUCT_LABEL,
     Resources,
 )
-from pagefleet_operator.manifests.names import selector_labels
-from pagefleet_operator.serving_plan import ServingPlan
+from pagefleet_operator.planning.serving_plan import ServingPlan
 from pagefleet_operator.spec import InferenceDeployment
 from pagefleet_operator.spec.quantity import parse_quantity
 

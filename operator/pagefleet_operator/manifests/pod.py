@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from pagefleet_operator.capabilities import Capabilities
-from pagefleet_operator.images import Images
+from pagefleet_operator.kube.capabilities import Capabilities
 from pagefleet_operator.manifests import names
 from pagefleet_operator.manifests.model_volume import ModelVolume, build_model_volume
 from pagefleet_operator.manifests.placement import (
@@ -16,7 +15,8 @@ from pagefleet_operator.manifests.security import (
     container_security_context,
     pod_security_context,
 )
-from pagefleet_operator.serving_plan import ServingPlan
+from pagefleet_operator.planning.images import Images
+from pagefleet_operator.planning.serving_plan import ServingPlan
 from pagefleet_operator.spec import InferenceDeployment
 
 RENDEZVOUS_PORT = 29500

@@ -1,7 +1,7 @@
 """What keeps a fleet safe: disruption budget, network policy, an account without rights."""
 
+from pagefleet_operator.kube.resources import Manifest
 from pagefleet_operator.manifests import names
-from pagefleet_operator.resources import Manifest
 from pagefleet_operator.spec import InferenceDeployment
 
 

@@ -1,7 +1,7 @@
 """The Service that clients call, and the headless one that gives each pod an address."""
 
+from pagefleet_operator.kube.resources import Manifest
 from pagefleet_operator.manifests import names
-from pagefleet_operator.resources import Manifest
 from pagefleet_operator.spec import InferenceDeployment
 
 SERVICE_PORT = 80

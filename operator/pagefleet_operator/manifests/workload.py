@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from pagefleet_operator.capabilities import Capabilities
-from pagefleet_operator.images import Images
+from pagefleet_operator.kube.capabilities import Capabilities
+from pagefleet_operator.kube.resources import Manifest
 from pagefleet_operator.manifests import names
 from pagefleet_operator.manifests.pod import build_pod_template
 from pagefleet_operator.manifests.probes import startup_budget_seconds
-from pagefleet_operator.resources import Manifest
-from pagefleet_operator.serving_plan import ServingPlan
+from pagefleet_operator.planning.images import Images
+from pagefleet_operator.planning.serving_plan import ServingPlan
 from pagefleet_operator.spec import InferenceDeployment
 
 

@@ -1,0 +1,1 @@
+"""Running a plan: replicas as observed, rollout, drain, what the engines report."""

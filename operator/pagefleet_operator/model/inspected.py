@@ -1,0 +1,33 @@
+"""InspectedModel: config.json and weight headers made into a shape."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagefleet_memory import ModelShape, ShapeError
+from pagefleet_operator.errors import InspectionError
+from pagefleet_operator.model.safetensors_header import FileSummary, summarize
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedModel:
+    """A shape, and the identity of the files it was read from."""
+
+    shape: ModelShape
+    revision: str
+
+
+def read_model(config: bytes, files: Sequence[FileSummary], *, revision: str) -> InspectedModel:
+    try:
+        parsed = json.loads(config)
+    except ValueError as error:
+        message = f"config.json is not JSON: {error}"
+        raise InspectionError("ConfigUnreadable", message) from error
+    if not isinstance(parsed, dict):
+        raise InspectionError("ConfigUnreadable", "config.json is no JSON object")
+    try:
+        shape = ModelShape.from_config(parsed, checkpoint=summarize(files))
+    except ShapeError as error:
+        reason = "UnsupportedModel" if error.field == "model_type" else "ConfigInvalid"
+        raise InspectionError(reason, f"config.json: {error}") from error
+    return InspectedModel(shape, revision)

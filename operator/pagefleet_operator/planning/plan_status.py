@@ -1,0 +1,82 @@
+"""status.plan: a ServingPlan as the JSON that users and `pagefleet plan` read."""
+
+from typing import TYPE_CHECKING, Any
+
+from pagefleet_memory import Ledger, Rejection
+from pagefleet_operator.planning.engine_args import share_text
+
+if TYPE_CHECKING:
+    from pagefleet_operator.planning.serving_plan import ServingPlan
+
+MOST_REJECTED = 16
+MOST_NOTES = 16
+
+
+def plan_to_status(plan: "ServingPlan") -> dict[str, Any]:
+    memory = plan.memory
+    return {
+        "hash": plan.plan_hash,
+        "inputsHash": plan.inputs_hash,
+        "accelerator": _accelerator(plan),
+        "chosen": _chosen(plan),
+        "ledger": [_stage(ledger) for ledger in memory.stages],
+        "kvTokens": memory.kv_tokens,
+        "kvBlocks": memory.num_kv_blocks,
+        "maxFullLengthSequences": f"{memory.max_full_length_sequences:.1f}",
+        "hostMemoryBytes": memory.host_memory_bytes,
+        "shmBytes": memory.shm_bytes,
+        "startupSeconds": memory.startup_seconds,
+        "notes": list(memory.notes[:MOST_NOTES]),
+        "rejected": rejected_to_status(plan.rejected),
+    }
+
+
+def rejected_to_status(rejected: tuple[Rejection, ...]) -> list[dict[str, Any]]:
+    return [_rejection(rejection) for rejection in rejected[:MOST_REJECTED]]
+
+
+def _accelerator(plan: "ServingPlan") -> dict[str, Any]:
+    memory = plan.memory
+    accelerator: dict[str, Any] = {
+        "kind": memory.accelerator.kind,
+        "product": memory.accelerator.name,
+        "memoryBytes": memory.device_memory_bytes,
+        "perReplica": memory.gpus_per_replica if plan.on_gpu else 1,
+        "podsPerReplica": memory.pods_per_replica,
+    }
+    return accelerator if plan.on_gpu else {**accelerator, "cpu": plan.cpu}
+
+
+def _chosen(plan: "ServingPlan") -> dict[str, Any]:
+    limits = plan.memory.limits
+    return {
+        "tensorParallelSize": limits.tensor_parallel_size,
+        "pipelineParallelSize": limits.pipeline_parallel_size,
+        "gpuMemoryUtilization": share_text(limits.gpu_memory_utilization),
+        "dtype": limits.dtype,
+        "kvCacheDtype": limits.kv_cache_dtype,
+        "blockSize": limits.block_size,
+        "maxModelLen": limits.max_model_len,
+        "maxNumSeqs": limits.max_num_seqs,
+        "maxNumBatchedTokens": limits.max_num_batched_tokens,
+        "swapSpaceBytes": limits.swap_space_bytes,
+    }
+
+
+def _stage(ledger: Ledger) -> dict[str, Any]:
+    return {
+        "stage": ledger.stage,
+        "budgetBytes": ledger.budget_bytes,
+        "terms": [{"name": term.name, "bytes": term.bytes} for term in ledger.terms],
+    }
+
+
+def _rejection(rejection: Rejection) -> dict[str, Any]:
+    status: dict[str, Any] = {
+        "option": rejection.option,
+        "reason": rejection.reason,
+        "message": rejection.message,
+    }
+    if rejection.short_by_bytes is not None:
+        status["shortByBytes"] = rejection.short_by_bytes
+    return status

@@ -1,0 +1,1 @@
+"""The operator's process: settings, watches, queue, terms of leadership, health."""
