@@ -8,6 +8,7 @@ EngineError
 │   └── CapacityError      the prompt can never fit the KV cache
 └── StartupError           the engine cannot start (exit code 1); `.reason` goes to the record
     ├── DoesNotFitError    not even one request of max_model_len fits
+    ├── OutOfMemoryError   the memory that was planned could not be had
     └── ModelLoadError     config or weights cannot be read, or the architecture is unsupported
 """
 
@@ -70,6 +71,12 @@ class DoesNotFitError(StartupError):
     """Not even one request of max_model_len fits the memory."""
 
     reason = "DoesNotFit"
+
+
+class OutOfMemoryError(StartupError):
+    """The memory that was planned could not be had."""
+
+    reason = "OutOfMemory"
 
 
 class ModelLoadError(StartupError):

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from pagefleet_engine.config import EngineConfig
 from pagefleet_engine.device import open_device
@@ -20,8 +21,8 @@ from pagefleet_engine.sizing import (
     refuse_hopeless_weights,
     size_kv_cache,
 )
-from pagefleet_engine.worker import Worker
-from pagefleet_memory import Measured, build_ledger
+from pagefleet_engine.worker import Profile, Worker
+from pagefleet_memory import Ledger, Measured, build_ledger
 
 logger = logging.getLogger(__name__)
 
@@ -39,14 +40,15 @@ def build_engine_core(
     own_bytes = device.meter.used_bytes()
     worker = Worker(config.model_path, device=device, shape=shape, limits=limits)
     profile = worker.profile()
-    measured = Measured(
-        weights_bytes=weight_bytes(worker.model),
-        rope_and_buffers_bytes=buffer_bytes(worker.model),
-        workspace_bytes=profile.workspace_bytes,
-        # The prediction also covers the front end, which shares the container.
-        context_bytes=max(own_bytes, predicted.term("context").bytes),
+    measured = _measure(worker, profile, predicted, own_bytes=own_bytes)
+    # One forward shows less than the worst step holds, so the prediction stays the floor.
+    workspace_bytes = max(profile.workspace_bytes, predicted.term("workspace").bytes)
+    final = build_ledger(
+        shape,
+        device.accelerator,
+        limits,
+        measured=replace(measured, workspace_bytes=workspace_bytes),
     )
-    final = build_ledger(shape, device.accelerator, limits, measured=measured)
     sizing = size_kv_cache(
         shape,
         limits,
@@ -55,25 +57,37 @@ def build_engine_core(
         num_blocks_override=config.num_gpu_blocks_override,
     )
 
+    logger.info("KV cache: %d blocks of %d tokens", sizing.num_blocks, config.block_size)
     eos = eos_token_ids(config.model_path)
     sampler = Sampler(seed=config.seed, eos_token_ids=eos)
     runner = worker.make_runner(profile, num_blocks=sizing.num_blocks, sampler=sampler)
-    scheduler = _build_scheduler(config, sizing, eos, clock)
-    logger.info("KV cache: %d blocks of %d tokens", sizing.num_blocks, config.block_size)
+    pool_bytes = runner.kv_cache_bytes
     return EngineCore(
         executor=runner,
-        scheduler=scheduler,
-        limits=AdmissionLimits(
-            max_model_len=sizing.limits.max_model_len,
-            kv_capacity_tokens=scheduler.block_manager.capacity_tokens,
-            vocab_size=shape.vocab_size,
-        ),
-        ledger=describe_ledger(
-            predicted, final, measured, sizing, pool_bytes=runner.kv_cache_bytes
-        ),
+        scheduler=_build_scheduler(config, sizing, eos, clock),
+        limits=_admission_limits(sizing, vocab_size=shape.vocab_size),
+        ledger=describe_ledger(predicted, final, measured, sizing, pool_bytes=pool_bytes),
         peak_bytes=device.meter.peak_bytes,
         prefill_tokens_per_second=profile.tokens_per_second,
         clock=clock,
+    )
+
+
+def _measure(worker: Worker, profile: Profile, predicted: Ledger, *, own_bytes: int) -> Measured:
+    return Measured(
+        weights_bytes=weight_bytes(worker.model),
+        rope_and_buffers_bytes=buffer_bytes(worker.model),
+        workspace_bytes=profile.workspace_bytes,
+        # The prediction also covers the front end, which shares the container.
+        context_bytes=max(own_bytes, predicted.term("context").bytes),
+    )
+
+
+def _admission_limits(sizing: KVSizing, *, vocab_size: int) -> AdmissionLimits:
+    return AdmissionLimits(
+        max_model_len=sizing.limits.max_model_len,
+        kv_capacity_tokens=sizing.num_blocks * sizing.limits.block_size,
+        vocab_size=vocab_size,
     )
 
 

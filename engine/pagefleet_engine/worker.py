@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from pagefleet_engine.device import Device
-from pagefleet_engine.errors import ModelLoadError
+from pagefleet_engine.errors import ModelLoadError, OutOfMemoryError
 from pagefleet_engine.kv_cache.storage import KVStorage, LayerKVShape, block_bytes
 from pagefleet_engine.layers.linear import pack_linears, packing_works
 from pagefleet_engine.model_runner import ModelRunner, run_model
@@ -106,16 +106,24 @@ class Worker:
 
     def make_runner(self, profile: Profile, *, num_blocks: int, sampler: Sampler) -> ModelRunner:
         """Allocate the cache and connect the model to it."""
-        storage = KVStorage(
-            profile.layers,
-            num_blocks=num_blocks,
-            block_size=self._limits.block_size,
-            dtype=self._kv_dtype,
-            device=self._device.torch_device,
-        )
-        layers = PagedLayers(storage)
+        layers = PagedLayers(self._allocate(profile, num_blocks))
         attach(self.model, layers)
         return ModelRunner(model=self.model, layers=layers, sampler=sampler)
+
+    def _allocate(self, profile: Profile, num_blocks: int) -> KVStorage:
+        try:
+            return KVStorage(
+                profile.layers,
+                num_blocks=num_blocks,
+                block_size=self._limits.block_size,
+                dtype=self._kv_dtype,
+                device=self._device.torch_device,
+            )
+        except RuntimeError as error:  # both of torch's allocators raise it
+            raise OutOfMemoryError(
+                f"{num_blocks} KV blocks could not be allocated: {error}; lower "
+                "gpu_memory_utilization or free memory on the device"
+            ) from error
 
 
 def torch_dtype(name: str) -> torch.dtype:
