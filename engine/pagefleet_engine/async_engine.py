@@ -17,9 +17,13 @@ from pagefleet_engine.core_messages import (
     Heartbeat,
     StepDone,
 )
-from pagefleet_engine.errors import EngineError
+from pagefleet_engine.engine_state import (
+    EngineDeadError,
+    EngineView,
+    count_oom_kills,
+    explain_death,
+)
 from pagefleet_engine.request import (
-    AdmissionLimits,
     EngineLedger,
     EngineOutput,
     EngineRequest,
@@ -29,26 +33,6 @@ from pagefleet_engine.request import (
 from pagefleet_engine.request_metrics import RequestMetrics
 
 STALL_SECONDS = 120.0  # a slow step is not a dead one: far above the longest step
-
-EndEngine = Callable[[], None]
-
-
-class EngineDeadError(EngineError):
-    """The engine core is gone or hangs; `reason` goes to the termination record."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class EngineView:
-    """What the core last said about itself."""
-
-    limits: AdmissionLimits
-    ledger: EngineLedger
-    stats: EngineStats
-    received: float  # monotonic seconds
 
 
 @dataclass(slots=True)
@@ -82,6 +66,7 @@ class AsyncEngine:
         self._view: EngineView | None = None
         self._failure: EngineDeadError | None = None
         self._is_closing = False
+        self._oom_kills = count_oom_kills()
         self._progress_time = clock()  # the last time a step ended or work came to an idle core
         self._loaded = asyncio.Event()  # the core is ready, or failed
         self._dead = asyncio.Event()
@@ -254,7 +239,7 @@ class AsyncEngine:
 
     def _core_exited(self, code: int | None) -> None:
         if not self._is_closing:
-            self.fail(_death(code))
+            self.fail(explain_death(code, is_oom=count_oom_kills() > self._oom_kills))
 
     def fail(self, failure: EngineDeadError) -> None:
         """Remember the first failure and end every request with it."""
@@ -300,11 +285,3 @@ class OutputStream:
 
 def _failed(request_id: str, reason: FinishReason, message: str) -> EngineOutput:
     return EngineOutput(request_id=request_id, finish_reason=reason, error=message)
-
-
-def _death(code: int | None) -> EngineDeadError:
-    if code is not None and code < 0:
-        # The kernel kills the largest process of a container that ran out of memory.
-        hint = "; the kernel does this when memory runs out" if code == -9 else ""
-        return EngineDeadError("EngineDied", f"the engine core was ended by signal {-code}{hint}")
-    return EngineDeadError("EngineDied", f"the engine core exited with code {code}")

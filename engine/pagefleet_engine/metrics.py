@@ -11,7 +11,7 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from pagefleet_engine.async_engine import EngineView
+from pagefleet_engine.engine_state import EngineView
 from pagefleet_engine.lifecycle import Lifecycle, ServerState
 from pagefleet_engine.request import EngineLedger, EngineStats
 from pagefleet_engine.request_metrics import Histogram, RequestMetrics

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from pagefleet_engine.api.app import build_app
 from pagefleet_engine.api.service import Service
-from pagefleet_engine.async_engine import EngineDeadError
 from pagefleet_engine.config import EngineConfig
+from pagefleet_engine.engine_state import EngineDeadError
 from pagefleet_engine.termination import write_record
 
 FLUSH_SECONDS = 5.0  # for the last bytes of answers that are already computed

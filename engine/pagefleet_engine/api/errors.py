@@ -7,7 +7,7 @@ from itertools import takewhile
 from aiohttp import web
 from pydantic import ValidationError
 
-from pagefleet_engine.async_engine import EngineDeadError
+from pagefleet_engine.engine_state import EngineDeadError
 from pagefleet_engine.errors import RequestError
 from pagefleet_engine.generation import GenerationAborted, GenerationError
 

@@ -12,8 +12,9 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
 from pagefleet_engine.api.errors import RETRY_WHILE_STOPPING, ApiError, unavailable
-from pagefleet_engine.async_engine import STALL_SECONDS, AsyncEngine, EngineDeadError
+from pagefleet_engine.async_engine import STALL_SECONDS, AsyncEngine
 from pagefleet_engine.config import EngineConfig
+from pagefleet_engine.engine_state import EngineDeadError
 from pagefleet_engine.errors import ModelLoadError
 from pagefleet_engine.lifecycle import Lifecycle
 from pagefleet_engine.metrics import EngineCollector
