@@ -17,6 +17,7 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from kubernetes.aio.client import Configuration
 
 from pagefleet_operator.kube.credentials import Credentials
 from pagefleet_operator.kube.resources import (
@@ -107,7 +108,7 @@ class FakeApi:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._handle)
         async with TestServer(app) as server:
-            yield Credentials(server=str(server.make_url("")).rstrip("/"), fixed_token="secret")
+            yield credentials_for(str(server.make_url("")).rstrip("/"))
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self.tokens.append(request.headers.get("Authorization"))
@@ -256,6 +257,10 @@ class FakeApi:
         for watched, labels, changes in self._watches:
             if watched == resource and _matches(body, labels):
                 changes.put_nowait(event)
+
+
+def credentials_for(server: str) -> Credentials:
+    return Credentials(Configuration(host=server, api_key={"BearerToken": "Bearer secret"}))
 
 
 def _place(path: str) -> _Place | None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from pagefleet_operator.kube.credentials import Credentials
 from pagefleet_operator.kube.resources import (
     INFERENCE_DEPLOYMENTS,
     NODES,
@@ -13,6 +12,7 @@ from pagefleet_operator.kube.resources import (
 )
 from pagefleet_operator.kube.store import Store
 from pagefleet_operator.process.handlers import WatchRouter, build_registry, build_settings
+from tests.operator.fake_api import credentials_for
 
 OWNED = {
     "app.kubernetes.io/managed-by": "pagefleet-operator",
@@ -111,7 +111,7 @@ def test_kopf_neither_posts_nor_peers_nor_scans() -> None:
 
 
 def test_no_handler_makes_kopf_keep_state_on_objects(router: WatchRouter) -> None:
-    registry = build_registry(router, Credentials(server="http://api"))
+    registry = build_registry(router, credentials_for("http://api"))
     assert not registry._changing.get_all_handlers()
     assert not registry._spawning.get_all_handlers()
     assert registry._watching.get_all_handlers()

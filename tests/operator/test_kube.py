@@ -7,7 +7,7 @@ import pytest
 
 from pagefleet_operator.kube.api_errors import Conflict, Invalid, LeadershipLost, Unavailable
 from pagefleet_operator.kube.client import Kube
-from pagefleet_operator.kube.credentials import Credentials
+from pagefleet_operator.kube.credentials import from_kubeconfig
 from pagefleet_operator.kube.resources import (
     CONFIG_MAPS,
     LEADER_WORKER_SETS,
@@ -15,7 +15,8 @@ from pagefleet_operator.kube.resources import (
     SERVICES,
     Manifest,
 )
-from tests.operator.fake_api import FakeApi, Fault
+from tests.operator.fake_api import FakeApi, Fault, credentials_for
+from tests.operator.kubeconfigs import kubeconfig
 
 
 def config_map(name: str, **data: str) -> Manifest:
@@ -169,19 +170,21 @@ async def test_optional_kinds_are_found_by_discovery(kube: Kube) -> None:
 
 
 async def test_a_rotated_token_is_read_again(api: FakeApi, tmp_path: Path) -> None:
-    token = tmp_path / "token"
+    token, clock = tmp_path / "token", [0.0]
     token.write_text("one")
     async with api.serve() as served:
-        credentials = Credentials(server=served.server, token_file=token)
+        path = kubeconfig(tmp_path, user={"tokenFile": "token"}, server=served.server)
+        credentials = await from_kubeconfig(str(path), clock=lambda: clock[0])
         async with Kube(credentials) as kube:
             await kube.list_all(CONFIG_MAPS)
             token.write_text("two\n")
+            clock[0] += 61
             await kube.list_all(CONFIG_MAPS)
     assert api.tokens == ["Bearer one", "Bearer two"]
 
 
 async def test_a_server_that_is_gone_is_unavailable(sleeps: Sleeps) -> None:
-    credentials = Credentials(server="http://127.0.0.1:1")
+    credentials = credentials_for("http://127.0.0.1:1")
     async with Kube(credentials, sleep=sleeps) as kube:
         with pytest.raises(Unavailable, match="no answer from the API server"):
             await kube.list_all(CONFIG_MAPS)

@@ -25,7 +25,7 @@ from pagefleet_operator.kube.api_errors import (
     Unavailable,
     error_from,
 )
-from pagefleet_operator.kube.credentials import Credentials
+from pagefleet_operator.kube.credentials import Credentials, CredentialsError
 from pagefleet_operator.kube.rate_limit import TokenBucket
 from pagefleet_operator.kube.resources import Manifest, Resource, resource_of
 from pagefleet_operator.manifests.names import FIELD_MANAGER
@@ -196,19 +196,20 @@ class Kube:
                 self._credentials.server + request.path,
                 params=request.params,
                 data=None if request.body is None else json.dumps(request.body),
-                headers=self._headers(request),
+                headers=await self._headers(request),
+                proxy=self._credentials.proxy,
             ) as response:
                 self._observe(request.method, response.status)
                 return await _read(response)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, CredentialsError, TimeoutError, OSError) as error:
             self._observe(request.method, 0)
             raise Unavailable(f"no answer from the API server: {error!r}") from error
 
-    def _headers(self, request: ApiRequest) -> dict[str, str]:
+    async def _headers(self, request: ApiRequest) -> dict[str, str]:
         headers = {"Accept": "application/json", "Content-Type": request.content_type}
-        token = self._credentials.token()
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
+        authorization = await self._credentials.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
         return headers
 
 

@@ -1,17 +1,19 @@
-"""How to reach the API server: in-cluster files or a kubeconfig, re-read when they change."""
+"""How to reach the API server: a kubeconfig or the pod's service account, kept fresh."""
 
-import base64
 import os
 import ssl
-import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_REFRESH_SECONDS = 60.0
+_TOKEN = "BearerToken"
+_UNUSABLE = (ConfigException, OSError, yaml.YAMLError, AttributeError, TypeError, ValueError)
 
 
 class CredentialsError(Exception):
@@ -20,96 +22,101 @@ class CredentialsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """One API server. A projected token is replaced on disk, so it is read at each use."""
+    """One API server. Whoever loaded the configuration also gave it the hook that renews it."""
 
-    server: str
-    ca_file: Path | None = None
-    token_file: Path | None = None
-    fixed_token: str | None = None
-    certificate_file: Path | None = None
-    key_file: Path | None = None
-    insecure: bool = False
+    configuration: Configuration
 
-    def token(self) -> str | None:
-        if self.token_file is not None:
-            return self.token_file.read_text().strip()
-        return self.fixed_token
+    @property
+    def server(self) -> str:
+        return str(self.configuration.host)
+
+    @property
+    def ca_file(self) -> str | None:
+        return self.configuration.ssl_ca_cert or None
+
+    @property
+    def certificate_files(self) -> tuple[str, str | None] | None:
+        """The client's certificate and its key."""
+        found = self.configuration
+        return (found.cert_file, found.key_file or None) if found.cert_file else None
+
+    @property
+    def insecure(self) -> bool:
+        return not self.configuration.verify_ssl
+
+    @property
+    def proxy(self) -> str | None:
+        return self.configuration.proxy or None
+
+    async def authorization(self) -> str | None:
+        """The header's value now: a token is renewed when it is due, so ask at each use."""
+        try:
+            value = await self.configuration.get_api_key_with_prefix(_TOKEN)
+        except _UNUSABLE as error:
+            raise CredentialsError(f"the token was not renewed: {error}") from error
+        return value.strip() if value else None
 
     def ssl_context(self) -> ssl.SSLContext | None:
         if not self.server.startswith("https"):
             return None
-        context = ssl.create_default_context(cafile=str(self.ca_file) if self.ca_file else None)
+        context = ssl.create_default_context(cafile=self.ca_file)
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        if self.certificate_file is not None:
-            key = str(self.key_file) if self.key_file else None
-            context.load_cert_chain(str(self.certificate_file), key)
+        if self.certificate_files is not None:
+            context.load_cert_chain(*self.certificate_files)
         return context
 
 
-def load_credentials(
-    env: Mapping[str, str] = os.environ, *, service_account: Path = _SERVICE_ACCOUNT
-) -> Credentials:
+async def load_credentials(env: Mapping[str, str] = os.environ) -> Credentials:
     """KUBECONFIG when it is set, else the pod's service account, else ~/.kube/config."""
     if env.get("KUBECONFIG"):
-        return from_kubeconfig(Path(env["KUBECONFIG"]))
-    if env.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").exists():
-        return _in_cluster(env, service_account)
+        return await from_kubeconfig(env["KUBECONFIG"])
+    if env.get("KUBERNETES_SERVICE_HOST"):
+        return _in_cluster()
     default = Path.home() / ".kube" / "config"
     if default.exists():
-        return from_kubeconfig(default)
-    raise CredentialsError(
-        "no KUBECONFIG, no service account token in this pod, and no ~/.kube/config"
-    )
+        return await from_kubeconfig(str(default))
+    raise CredentialsError("no KUBECONFIG, not inside a pod, and no ~/.kube/config")
 
 
-def _in_cluster(env: Mapping[str, str], service_account: Path) -> Credentials:
-    host, port = env["KUBERNETES_SERVICE_HOST"], env.get("KUBERNETES_SERVICE_PORT", "443")
-    return Credentials(
-        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        ca_file=service_account / "ca.crt",
-        token_file=service_account / "token",
-    )
-
-
-def from_kubeconfig(path: Path) -> Credentials:
-    """The current context of one kubeconfig; client certificates or tokens, no exec plugins."""
+def _in_cluster() -> Credentials:
+    configuration = Configuration()
     try:
-        config: dict[str, Any] = yaml.safe_load(path.read_text())
-        context = _named(config, "contexts", config["current-context"])["context"]
-        cluster = _named(config, "clusters", context["cluster"])["cluster"]
-        user = _named(config, "users", context["user"])["user"]
-        server = str(cluster["server"]).rstrip("/")
-    except (OSError, KeyError, TypeError, yaml.YAMLError) as error:
-        raise CredentialsError(f"kubeconfig {path} is not usable: {error!r}") from error
-    return Credentials(
-        server=server,
-        ca_file=_file(path, cluster, "certificate-authority"),
-        token_file=Path(user["tokenFile"]) if "tokenFile" in user else None,
-        fixed_token=user.get("token"),
-        certificate_file=_file(path, user, "client-certificate"),
-        key_file=_file(path, user, "client-key"),
-        insecure=bool(cluster.get("insecure-skip-tls-verify", False)),
-    )
+        load_incluster_config(client_configuration=configuration)
+    except _UNUSABLE as error:
+        raise CredentialsError(f"the pod's service account is not usable: {error}") from error
+    return Credentials(configuration)
 
 
-def _named(config: Mapping[str, Any], section: str, name: str) -> dict[str, Any]:
-    for entry in config[section]:
-        if entry["name"] == name:
-            found: dict[str, Any] = entry
-            return found
-    raise KeyError(f"{section} has no {name!r}")
+async def from_kubeconfig(path: str, *, clock: Callable[[], float] = time.monotonic) -> Credentials:
+    """The current context of a kubeconfig, or of several joined by ":", with exec plugins."""
+    configuration = Configuration()
+    try:
+        loader = await load_kube_config(
+            config_file=path, client_configuration=configuration, persist_config=False
+        )
+    except _UNUSABLE as error:
+        raise CredentialsError(f"kubeconfig {path} is not usable: {error}") from error
+    found = Credentials(configuration)
+    known = await found.authorization() or found.certificate_files
+    # A plugin that failed is only logged by the loader.
+    if found.server.startswith("https") and not known:
+        raise CredentialsError(f"kubeconfig {path} gives neither a token nor a client certificate")
+    configuration.refresh_api_key_hook = _renewal(loader.load_and_set, clock)
+    return found
 
 
-def _file(config: Path, section: Mapping[str, Any], name: str) -> Path | None:
-    """A path as it is, relative to the kubeconfig; inline data goes to a private file."""
-    if name in section:
-        return (config.parent / str(section[name])).resolve()
-    data = section.get(f"{name}-data")
-    if data is None:
-        return None
-    descriptor, target = tempfile.mkstemp(prefix="pagefleet-", suffix=".pem")
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(base64.b64decode(data))
-    return Path(target)
+def _renewal(
+    load: Callable[[Configuration], Awaitable[None]], clock: Callable[[], float]
+) -> Callable[[Configuration], Awaitable[None]]:
+    """Read everything again once a minute; the loader runs a plugin only near its expiry."""
+    due = clock() + _REFRESH_SECONDS
+
+    async def renew(configuration: Configuration) -> None:
+        nonlocal due
+        if clock() >= due:
+            due = clock() + _REFRESH_SECONDS
+            await load(configuration)
+
+    return renew

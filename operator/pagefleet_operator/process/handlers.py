@@ -82,8 +82,8 @@ def _offer(node: Manifest) -> tuple[Any, ...]:
 def build_registry(router: WatchRouter, credentials: Credentials) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
-    def login(**_: Any) -> kopf.ConnectionInfo:
-        return _connection(credentials)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return await connection(credentials)
 
     kopf.on.login(registry=registry)(login)
     for resource in (INFERENCE_DEPLOYMENTS, NODES, PODS, *CHILDREN):
@@ -123,15 +123,19 @@ def build_settings() -> kopf.OperatorSettings:
     return settings
 
 
-def _connection(credentials: Credentials) -> kopf.ConnectionInfo:
+async def connection(credentials: Credentials) -> kopf.ConnectionInfo:
     """Expires before a projected token does, so that kopf logs in again with the new one."""
     now = datetime.datetime.now(datetime.UTC)
+    scheme, _, token = (await credentials.authorization() or "").partition(" ")
+    certificate, key = credentials.certificate_files or (None, None)
     return kopf.ConnectionInfo(
         server=credentials.server,
         ca_path=credentials.ca_file,
         insecure=credentials.insecure or None,
-        token=credentials.token(),
-        certificate_path=credentials.certificate_file,
-        private_key_path=credentials.key_file,
+        scheme=scheme or None,
+        token=token or None,
+        certificate_path=certificate,
+        private_key_path=key,
+        proxy_url=credentials.proxy,
         expiration=now + datetime.timedelta(seconds=_LOGIN_SECONDS),
     )

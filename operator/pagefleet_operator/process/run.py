@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from pagefleet_operator.kube.api_errors import KubeError, LeadershipLost
 from pagefleet_operator.kube.client import Kube
-from pagefleet_operator.kube.credentials import Credentials, CredentialsError, load_credentials
+from pagefleet_operator.kube.credentials import CredentialsError, load_credentials
 from pagefleet_operator.kube.leader import LeaderElector
 from pagefleet_operator.process.health import Health, build_app
 from pagefleet_operator.process.leading import Leading
@@ -25,20 +25,24 @@ def run_operator() -> None:
     """Read the settings, run until stopped, exit."""
     try:
         settings = Settings.from_env()
-        credentials = load_credentials()
-    except (SettingsError, CredentialsError) as error:
+    except SettingsError as error:
         sys.exit(f"pagefleet-operator: {error}")
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    sys.exit(asyncio.run(run(settings, credentials)))
+    try:
+        code = asyncio.run(run(settings))
+    except CredentialsError as error:
+        sys.exit(f"pagefleet-operator: {error}")
+    sys.exit(code)
 
 
-async def run(settings: Settings, credentials: Credentials) -> int:
+async def run(settings: Settings) -> int:
     """Returns the exit code: 0 after a stop that was asked for, 1 so that the pod restarts."""
     stop = asyncio.Event()
     stop_on_signals(stop)
+    credentials = await load_credentials()
     metrics, health = OperatorMetrics(CollectorRegistry()), Health()
     runner = await _serve(health, metrics, settings.port)
     try:
