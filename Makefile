@@ -69,6 +69,10 @@ crds: dev ## write the CRD and the chart's copy from the pydantic models
 	$(PY) -m pagefleet_operator.crd > crds/inferencedeployments.yaml
 	mkdir -p charts/pagefleet/crds && cp crds/inferencedeployments.yaml charts/pagefleet/crds/
 
+.PHONY: docs
+docs: dev ## write the generated parts of docs/ from the code
+	$(PY) -m docs.generate
+
 .PHONY: lock
 lock: ## rewrite requirements.lock from pyproject.toml
 	$(PY) -m e2e.images lock

@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pagefleet_engine.async_engine import EngineView
+from pagefleet_engine.engine_state import EngineView
 from pagefleet_engine.lifecycle import Lifecycle
 from pagefleet_engine.metrics import EngineCollector
 from pagefleet_engine.request import AdmissionLimits, EngineLedger, EngineStats, FinishReason

@@ -1,0 +1,1 @@
+"""The generated parts of the reference documents: python -m docs.generate writes them."""
