@@ -77,6 +77,8 @@ def describe_ledger(
         name.removesuffix("_bytes"): value for name, value in asdict(measured).items()
     }
     values["kv_pool"] = pool_bytes
+    if measured.context_bytes == predicted.term("context").bytes:
+        values["context"] = None  # the prediction itself: no measurement exceeded it
     return EngineLedger(
         profile=final.profile,
         budget_bytes=final.budget_bytes,

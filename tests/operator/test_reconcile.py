@@ -360,7 +360,7 @@ async def test_what_an_engine_measured_is_shown_beside_the_plan(loop: Loop) -> N
     await loop.look(times=2)
     measured = loop.status["measured"]
     assert (measured["kvTokens"], measured["errorPercent"]) == (160, "10.0")
-    assert measured["terms"] == [{"name": "weights", "bytes": 1100}]
+    assert measured["terms"] == [{"name": "weights", "bytes": 1100, "predictedBytes": 1000}]
     loop.writes()
     loop.clock[0] += 60
     await loop.look()

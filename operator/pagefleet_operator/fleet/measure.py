@@ -10,6 +10,8 @@ from pagefleet_operator.kube.resources import Key
 from pagefleet_operator.spec import InferenceDeployment
 
 _REFRESH_SECONDS = 600.0
+# They take what the other terms leave, so in a sum they would hide every other error.
+_REMAINDERS = ("kv_pool", "reserve")
 
 
 class LedgerSource(Protocol):
@@ -61,18 +63,29 @@ class LedgerReader:
 
 def ledger_to_status(ledger: Mapping[str, Any], *, now: float) -> dict[str, Any]:
     measured = [term for term in ledger["terms"] if term.get("measuredBytes") is not None]
+    compared = [term for term in measured if term["name"] not in _REMAINDERS]
     status: dict[str, Any] = {
         "kvTokens": int(ledger["kv"]["capacityTokens"]),
         "kvBlocks": int(ledger["kv"]["numBlocks"]),
         "peakBytes": int(ledger.get("peakBytes") or 0),
-        "terms": [{"name": term["name"], "bytes": int(term["measuredBytes"])} for term in measured],
+        "terms": [_term(term) for term in measured],
         "at": datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-    predicted = sum(int(term["predictedBytes"]) for term in measured)
+    predicted = sum(int(term["predictedBytes"]) for term in compared)
     if predicted:
-        found = sum(int(term["measuredBytes"]) for term in measured)
-        status["errorPercent"] = f"{100.0 * (found - predicted) / predicted:.1f}"
+        found = sum(int(term["measuredBytes"]) for term in compared)
+        status["errorPercent"] = _percent(found - predicted, predicted)
     return status
+
+
+def _term(term: Mapping[str, Any]) -> dict[str, Any]:
+    predicted, found = int(term["predictedBytes"]), int(term["measuredBytes"])
+    return {"name": term["name"], "bytes": found, "predictedBytes": predicted}
+
+
+def _percent(part: int, whole: int) -> str:
+    """One decimal, and what rounds to nothing has no sign."""
+    return f"{100.0 * part / whole:z.1f}"
 
 
 def _from_status(infd: InferenceDeployment) -> _Reading | None:

@@ -149,17 +149,29 @@ class AutoscalingStatus(SpecPart):
     )
 
 
+class MeasuredTermStatus(SpecPart):
+    """One use of the memory, as measured."""
+
+    name: Word = Field(description="What uses it.")
+    bytes: Bytes = Field(description="How many bytes.")
+    predicted_bytes: Bytes | None = Field(
+        default=None, description="How many the memory model had predicted."
+    )
+
+
 class MeasuredStatus(SpecPart):
     """What the engines report of the same budget."""
 
     kv_tokens: Number | None = Field(default=None, description="Tokens the KV cache holds.")
     kv_blocks: Number | None = Field(default=None, description="Blocks of the KV cache.")
     peak_bytes: Bytes | None = Field(default=None, description="Most memory in use so far.")
-    terms: tuple[LedgerTermStatus, ...] = Field(
+    terms: tuple[MeasuredTermStatus, ...] = Field(
         default=(), max_length=16, description="The ledger as measured."
     )
     error_percent: Word | None = Field(
-        default=None, description="Measured against planned, of the terms that were measured."
+        default=None,
+        description="Measured against predicted, of all terms that were measured but kv_pool, "
+        "which takes what the others leave.",
     )
     at: Time | None = Field(default=None, description="When it was read.")
 

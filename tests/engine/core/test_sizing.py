@@ -8,10 +8,16 @@ import pytest
 from pagefleet_engine.config import EngineConfig
 from pagefleet_engine.errors import ConfigError, DoesNotFitError
 from pagefleet_engine.limits import resolve_limits
-from pagefleet_engine.sizing import refuse_hopeless_weights, size_kv_cache
+from pagefleet_engine.sizing import (
+    KVSizing,
+    describe_ledger,
+    refuse_hopeless_weights,
+    size_kv_cache,
+)
 from pagefleet_memory import (
     EngineLimits,
     Ledger,
+    Measured,
     ModelShape,
     build_ledger,
     cpu_accelerator,
@@ -54,6 +60,16 @@ def test_the_pool_is_what_the_memory_model_says() -> None:
     sizing = size_kv_cache(SHAPE, LIMITS, ledger, length_is_stated=True)
     assert sizing.num_blocks == num_kv_blocks(ledger, SHAPE, LIMITS)
     assert sizing.limits == LIMITS
+
+
+@pytest.mark.parametrize("more", [0, 5])
+def test_a_term_that_is_only_its_prediction_is_not_called_measured(more: int) -> None:
+    ledger = ledger_with_pool(300 * MIB)
+    measured = Measured(context_bytes=ledger.term("context").bytes + more)
+    found = describe_ledger(ledger, ledger, measured, KVSizing(9, LIMITS), pool_bytes=7)
+    values = {term.name: term.measured_bytes for term in found.terms}
+    assert values["context"] == (measured.context_bytes if more else None)
+    assert values["weights"] is None and values["kv_pool"] == 7
 
 
 def test_a_stated_length_that_does_not_fit_is_refused_with_the_largest_that_would() -> None:
