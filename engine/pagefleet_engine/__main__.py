@@ -3,12 +3,15 @@
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
 
 from pagefleet_engine.config import EngineConfig
 from pagefleet_engine.errors import ConfigError
+from pagefleet_engine.parallel.node import NodeRanks
+from pagefleet_engine.parallel.placement import Node, read_node
 from pagefleet_engine.termination import write_record
 from pagefleet_engine.tokenizer import keep_torch_out
 
@@ -22,11 +25,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         config = EngineConfig.from_args(arguments)
+        node = read_node(config, os.environ) if config.num_ranks > 1 else Node()
     except ConfigError as error:
         print(f"pagefleet-engine: {error}", file=sys.stderr)
         write_record(_termination_log(arguments), reason="BadArguments", message=str(error))
         return EXIT_BAD_ARGUMENTS
     keep_torch_out()
+    if node.rank > 0:
+        return NodeRanks(config, node).wait()
     from pagefleet_engine.server import serve  # after the handler above is in place
 
     return asyncio.run(serve(config))

@@ -86,14 +86,15 @@ class EngineConfig:
 
     def _check_served(self) -> None:
         """Settings that are understood but that this version cannot honour."""
-        for name in ("tensor_parallel_size", "pipeline_parallel_size"):
-            value = getattr(self, name)
-            if value != 1:
-                raise ConfigError(name, value, "this version runs one rank per replica; 1 works")
         if self.swap_space != 0:
             raise ConfigError(
                 "swap_space", self.swap_space, "this version preempts by recompute only; 0 works"
             )
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that hold a part of the model each."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
 
     @property
     def model_path(self) -> Path:

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from pagefleet_engine.config import EngineConfig
-from pagefleet_engine.core_messages import CoreCommand, CoreMessage
+from pagefleet_engine.core_messages import CoreCommand, CoreMessage, StopCore
 from pagefleet_engine.core_process import run_core
 
 JOIN_SECONDS = 5.0
@@ -26,6 +26,7 @@ class CoreClient:
     """
 
     def __init__(self, config: EngineConfig, *, on_message: OnMessage, on_exit: OnExit) -> None:
+        self._config = config
         self._on_message = on_message
         self._on_exit = on_exit
         self._outbox: queue.SimpleQueue[CoreCommand | None] = queue.SimpleQueue()
@@ -55,6 +56,9 @@ class CoreClient:
 
     def close(self) -> None:
         """End the core, whatever it does, and wait until it is gone."""
+        if self._config.num_ranks > 1:  # other processes end better by a word than by a death
+            self.send(StopCore())
+            self._process.join(JOIN_SECONDS)
         self._process.kill()
         self._process.join()
         self._outbox.put(None)

@@ -21,7 +21,12 @@ class AbortRequests:
     request_ids: tuple[str, ...]
 
 
-CoreCommand = AddRequests | AbortRequests
+@dataclass(frozen=True, slots=True)
+class StopCore:
+    """End now, in the middle of a step too."""
+
+
+CoreCommand = AddRequests | AbortRequests | StopCore
 
 
 @dataclass(frozen=True, slots=True)

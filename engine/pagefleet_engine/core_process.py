@@ -5,6 +5,7 @@ import os
 import queue
 import signal
 import threading
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from pagefleet_engine.config import EngineConfig
@@ -17,9 +18,11 @@ from pagefleet_engine.core_messages import (
     CoreReady,
     Heartbeat,
     StepDone,
+    StopCore,
 )
 from pagefleet_engine.engine_core import EngineCore
-from pagefleet_engine.errors import RequestError, StartupError
+from pagefleet_engine.errors import RankError, RequestError
+from pagefleet_engine.failure import name_failure
 from pagefleet_engine.request import EngineOutput, EngineRequest, FinishReason
 
 HEARTBEAT_SECONDS = 1.0
@@ -31,14 +34,16 @@ def run_core(config: EngineConfig, connection: Connection) -> None:
     """Body of the child process; returns when the parent closes its end or the core fails."""
     _prepare_process()
     inbox = _Inbox(connection)
+    outbox = _Outbox(connection)
     try:
-        core = _load_core(config)
-        connection.send(CoreReady(limits=core.limits, ledger=core.ledger(), stats=core.stats()))
+        core = _load_core(config, outbox)
+        inbox.on_stop = core.stop
+        outbox.send(CoreReady(limits=core.limits, ledger=core.ledger(), stats=core.stats()))
         while True:
-            connection.send(_advance(core, inbox))
+            outbox.send(_advance(core, inbox))
     except Exception as error:
         log.exception("engine core failed")
-        connection.send(_failure(error))
+        outbox.send(CoreFailed(*name_failure(error)))
 
 
 def _prepare_process() -> None:
@@ -48,27 +53,52 @@ def _prepare_process() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s core: %(message)s")
 
 
-def _load_core(config: EngineConfig) -> EngineCore:
+def _load_core(config: EngineConfig, outbox: "_Outbox") -> EngineCore:
     # Imported here: the front end imports this module too and must stay free of torch.
+    if config.num_ranks > 1:
+        from pagefleet_engine.parallel.leader import build_parallel_core
+
+        return build_parallel_core(config, on_lost=outbox.fail)
     from pagefleet_engine.startup import build_engine_core
 
     return build_engine_core(config)
+
+
+class _Outbox:
+    """Messages to the parent; another thread than the one that steps may report a failure."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def send(self, message: CoreMessage) -> None:
+        with self._lock:
+            self._connection.send(message)
+
+    def fail(self, failure: RankError) -> None:
+        """End the process, also where a step waits for a rank that is gone."""
+        log.error("%s", failure)
+        self.send(CoreFailed(*name_failure(failure)))
+        os._exit(1)
 
 
 class _Inbox:
     """Commands read by a thread, so that the parent's writes never wait for a step."""
 
     def __init__(self, connection: Connection) -> None:
+        self.on_stop: Callable[[], None] = lambda: None
         self._commands: queue.SimpleQueue[CoreCommand] = queue.SimpleQueue()
         threading.Thread(target=self._read, args=(connection,), daemon=True).start()
 
     def _read(self, connection: Connection) -> None:
         try:
-            while True:
-                self._commands.put(connection.recv())
+            while not isinstance(command := connection.recv(), StopCore):
+                self._commands.put(command)
+            self.on_stop()
         except (EOFError, OSError):
-            # The parent is gone or done: nobody can receive the result of a running step.
-            os._exit(0)
+            log.warning("the front end has ended")
+        # Nobody can receive the result of a running step.
+        os._exit(0)
 
     def take(self, *, wait: bool) -> list[CoreCommand]:
         """All commands that arrived; with `wait`, up to one heartbeat for the first."""
@@ -107,13 +137,3 @@ def _add(core: EngineCore, request: EngineRequest) -> list[EngineOutput]:
             )
         ]
     return []
-
-
-def _failure(error: Exception) -> CoreFailed:
-    if isinstance(error, StartupError):
-        return CoreFailed(error.reason, str(error))
-    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
-        return CoreFailed("OutOfMemory", str(error) or "no memory left")
-    if "can't allocate memory" in str(error):  # torch's CPU allocator raises a bare RuntimeError
-        return CoreFailed("OutOfMemory", str(error))
-    return CoreFailed("EngineFailed", f"{type(error).__name__}: {error}")

@@ -145,6 +145,14 @@ class EngineCore:
     def ledger(self) -> EngineLedger:
         return replace(self._ledger, peak_bytes=self._peak_bytes())
 
+    def stop(self) -> None:
+        """Let the other processes of the engine end; any thread may call it."""
+        self._executor.stop()
+
+    def close(self) -> None:
+        """End the engine together with its other processes."""
+        self._executor.close()
+
     def check_integrity(self) -> None:
         """Raise AssertionError if a block leaked or the books disagree."""
         self._scheduler.check_integrity()

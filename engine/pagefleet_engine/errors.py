@@ -6,6 +6,7 @@ EngineError
 │   ├── ParameterError     a sampling parameter out of range
 │   ├── ContextLengthError prompt and max_tokens exceed max_model_len
 │   └── CapacityError      the prompt can never fit the KV cache
+├── RankError              a process that holds a part of the model has ended; `.reason` as below
 └── StartupError           the engine cannot start (exit code 1); `.reason` goes to the record
     ├── DoesNotFitError    not even one request of max_model_len fits
     ├── OutOfMemoryError   the memory that was planned could not be had
@@ -59,6 +60,14 @@ class CapacityError(RequestError):
     """The prompt alone is larger than the whole KV cache."""
 
     code = "context_length_exceeded"
+
+
+class RankError(EngineError):
+    """A rank failed or died: without its part of the model no step can be computed."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class StartupError(EngineError):

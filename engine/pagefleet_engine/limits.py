@@ -3,6 +3,11 @@
 from pagefleet_engine.config import EngineConfig
 from pagefleet_engine.errors import ConfigError
 from pagefleet_memory import Accelerator, EngineLimits, MemoryModelError, ModelShape, resolve_dtype
+from pagefleet_memory.parallelism import (
+    layers_per_stage,
+    tensor_parallel_problem,
+    valid_tensor_sizes,
+)
 
 DEFAULT_NUM_SEQS = {"CPU": 64, "GPU": 256}
 # A step's tokens are what a decoding request waits for: 256 is about 0.4 s of a small CPU model.
@@ -19,6 +24,7 @@ def resolve_limits(
         raise ConfigError("max_model_len", stated, f"the model was made for at most {longest}")
     kind = accelerator.kind
     try:
+        check_split(config, shape)
         return EngineLimits(
             dtype=resolve_dtype(shape, accelerator, config.dtype),
             max_model_len=stated or longest,
@@ -28,6 +34,18 @@ def resolve_limits(
             block_size=config.block_size,
             enforce_eager=config.enforce_eager,
             gpu_memory_utilization=config.gpu_memory_utilization,
+            tensor_parallel_size=config.tensor_parallel_size,
+            pipeline_parallel_size=config.pipeline_parallel_size,
         )
     except MemoryModelError as error:
         raise ConfigError(error.field, error.value, str(error)) from error
+
+
+def check_split(config: EngineConfig, shape: ModelShape) -> None:
+    """Refuse numbers of ranks and stages that the model cannot be cut into."""
+    layers_per_stage(shape.num_layers, config.pipeline_parallel_size)
+    size = config.tensor_parallel_size
+    problem = tensor_parallel_problem(shape, size)
+    if problem is not None:
+        works = ", ".join(map(str, valid_tensor_sizes(shape, shape.num_attention_heads)))
+        raise ConfigError("tensor_parallel_size", size, f"{problem}; {works} work")

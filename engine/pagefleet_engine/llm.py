@@ -7,6 +7,7 @@ from typing import Self
 
 from pagefleet_engine.config import EngineConfig
 from pagefleet_engine.engine_core import EngineCore
+from pagefleet_engine.parallel.leader import build_parallel_core
 from pagefleet_engine.request import (
     EngineOutput,
     EngineRequest,
@@ -44,7 +45,12 @@ class LLM:
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> Self:
-        return cls(build_engine_core(config))
+        build = build_parallel_core if config.num_ranks > 1 else build_engine_core
+        return cls(build(config))
+
+    def close(self) -> None:
+        """End the processes that hold parts of the model, if there are any."""
+        self.core.close()
 
     def generate(
         self,

@@ -1,23 +1,36 @@
 """ModelRunner: turns a scheduled step into tensors, runs the model and samples."""
 
+from array import array
+from collections.abc import Callable, Sequence
+
 import torch
 from transformers import PreTrainedModel
 
-from pagefleet_engine.executor import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagefleet_engine.executor import (
+    ModelRunnerOutput,
+    SchedulerOutput,
+    StepInputs,
+    describe_step,
+)
 from pagefleet_engine.models.attention import PagedLayers
 from pagefleet_engine.sampler import Sampler
 from pagefleet_kernels import AttentionMetadata
+
+# From packed tokens, their positions and the rows that are sampled, to those rows' logits.
+Forward = Callable[[torch.Tensor, torch.Tensor, list[int]], torch.Tensor]
 
 
 class ModelRunner:
     """The executor of one rank in this process."""
 
-    def __init__(self, *, model: PreTrainedModel, layers: PagedLayers, sampler: Sampler) -> None:
-        self._model = model
+    def __init__(
+        self, *, forward: Forward, layers: PagedLayers, sampler: Sampler, device: torch.device
+    ) -> None:
+        self._forward = forward
         self._layers = layers
         self._sampler = sampler
         self._block_size = layers.storage.block_size
-        self._device = model.device
+        self._device = device
 
     @property
     def kv_cache_bytes(self) -> int:
@@ -26,59 +39,58 @@ class ModelRunner:
     def forget(self, request_id: str) -> None:
         self._sampler.forget(request_id)
 
-    @torch.inference_mode()
+    def stop(self) -> None:
+        """There is no other process."""
+
+    def close(self) -> None:
+        """There is no other process."""
+
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
         """Compute the step's tokens, and the next token where a sequence is caught up."""
-        scheduled = output.scheduled
-        input_ids, positions = self._inputs(scheduled)
-        self._layers.metadata = metadata = self._metadata(scheduled, positions)
-        wanted = [index for index, item in enumerate(scheduled) if item.needs_token]
-        last_rows = [metadata.query_starts[index + 1] - 1 for index in wanted]
-        logits = run_model(self._model, input_ids, positions, last_rows)
-        sequences = [scheduled[index].sequence for index in wanted]
+        return self.sample(self.compute(describe_step(output.scheduled)), output)
+
+    @torch.inference_mode()
+    def compute(self, inputs: StepInputs) -> torch.Tensor:
+        """Logits of the rows that are sampled: [num_rows, vocab_size]."""
+        input_ids, positions = self._tokens(inputs)
+        self._layers.metadata = self._metadata(inputs, positions)
+        return self._forward(input_ids, positions, inputs.rows)
+
+    @torch.inference_mode()
+    def sample(self, logits: torch.Tensor, output: SchedulerOutput) -> ModelRunnerOutput:
+        sequences = [item.sequence for item in output.scheduled if item.needs_token]
         return ModelRunnerOutput(self._sampler.sample(logits, sequences))
 
-    def _inputs(
-        self, scheduled: tuple[ScheduledSequence, ...]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _tokens(self, inputs: StepInputs) -> tuple[torch.Tensor, torch.Tensor]:
         """The packed tokens and their positions, [num_tokens] each."""
-        token_ids: list[int] = []
         positions: list[int] = []
-        for item in scheduled:
-            start = item.sequence.num_computed_tokens
-            stop = start + item.num_tokens
-            token_ids += item.sequence.token_ids[start:stop]
-            positions += range(start, stop)
+        for start, count in zip(inputs.num_computed, inputs.num_tokens, strict=True):
+            positions += range(start, start + count)
         return (
-            torch.tensor(token_ids, device=self._device),
+            torch.tensor(inputs.token_ids, device=self._device),
             torch.tensor(positions, device=self._device),
         )
 
-    def _metadata(
-        self, scheduled: tuple[ScheduledSequence, ...], positions: torch.Tensor
-    ) -> AttentionMetadata:
+    def _metadata(self, inputs: StepInputs, positions: torch.Tensor) -> AttentionMetadata:
         query_starts = [0]
-        for item in scheduled:
-            query_starts.append(query_starts[-1] + item.num_tokens)
-        tables = self._block_tables(scheduled)
-        counts = torch.tensor([item.num_tokens for item in scheduled], device=self._device)
-        rows = torch.arange(len(scheduled), device=self._device).repeat_interleave(counts)
+        for count in inputs.num_tokens:
+            query_starts.append(query_starts[-1] + count)
+        tables = self._block_tables(inputs.block_tables)
+        counts = torch.tensor(inputs.num_tokens, device=self._device)
+        rows = torch.arange(len(inputs.num_tokens), device=self._device).repeat_interleave(counts)
         blocks = tables[rows, positions // self._block_size]
         return AttentionMetadata(
             query_starts=tuple(query_starts),
-            seq_lens=tuple(
-                item.sequence.num_computed_tokens + item.num_tokens for item in scheduled
-            ),
+            seq_lens=tuple(map(sum, zip(inputs.num_computed, inputs.num_tokens, strict=True))),
             block_tables=tables,
             slot_mapping=blocks * self._block_size + positions % self._block_size,
         )
 
-    def _block_tables(self, scheduled: tuple[ScheduledSequence, ...]) -> torch.Tensor:
+    def _block_tables(self, block_tables: "Sequence[array[int]]") -> torch.Tensor:
         """All tables as rows of one tensor, padded with block 0: [num_seqs, max_blocks]."""
-        longest = max(len(item.sequence.block_table) for item in scheduled)
-        tables = torch.zeros(len(scheduled), longest, dtype=torch.int64)
-        for row, item in zip(tables, scheduled, strict=True):
-            table = item.sequence.block_table
+        longest = max(map(len, block_tables))
+        tables = torch.zeros(len(block_tables), longest, dtype=torch.int64)
+        for row, table in zip(tables, block_tables, strict=True):
             row[: len(table)] = torch.frombuffer(table, dtype=torch.int64)
         return tables.to(self._device)
 

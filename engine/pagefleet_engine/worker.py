@@ -1,9 +1,9 @@
-"""Worker: one rank's model, loaded, packed and measured."""
+"""Worker: one rank's model, packed and measured."""
 
 import logging
 import time
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import torch
 from transformers import PreTrainedModel
@@ -12,12 +12,12 @@ from pagefleet_engine.device import Device
 from pagefleet_engine.errors import ModelLoadError, OutOfMemoryError
 from pagefleet_engine.kv_cache.storage import KVStorage, LayerKVShape, block_bytes
 from pagefleet_engine.layers.linear import pack_linears, packing_works
-from pagefleet_engine.model_runner import ModelRunner, run_model
+from pagefleet_engine.model_runner import Forward, ModelRunner, run_model
 from pagefleet_engine.models.attention import PagedLayers, ShapeRecorder, attach
-from pagefleet_engine.models.loader import load_model
 from pagefleet_engine.sampler import Sampler
 from pagefleet_kernels.decode_groups import MOST_GROUPED_TOKENS
 from pagefleet_memory import EngineLimits, ModelShape, kv_block_bytes
+from pagefleet_memory.parallelism import layers_per_stage
 
 logger = logging.getLogger(__name__)
 
@@ -34,21 +34,26 @@ class Profile:
 
 
 class Worker:
-    """Loads the model of one rank; `profile` it before a runner is made of it."""
+    """Owns the model of one rank; `profile` it before a runner is made of it."""
 
     def __init__(
-        self, folder: Path, *, device: Device, shape: ModelShape, limits: EngineLimits
+        self,
+        model: PreTrainedModel,
+        *,
+        device: Device,
+        shape: ModelShape,
+        limits: EngineLimits,
+        stage: int = 0,
+        forward: Forward | None = None,
     ) -> None:
+        self.model = model
         self._device = device
         self._shape = shape
         self._limits = limits
-        self.model = load_model(
-            folder,
-            dtype=torch_dtype(limits.dtype),
-            device=device.torch_device,
-            max_model_len=limits.max_model_len,
-        )
-        _pack(self.model, device.torch_device)
+        self._stage = stage
+        self._num_layers = layers_per_stage(shape.num_layers, limits.pipeline_parallel_size)[stage]
+        self._run = forward or partial(run_model, model)
+        _pack(model, device.torch_device)
 
     def profile(self) -> Profile:
         """Run the largest step once: which keys and values a layer stores, memory and speed."""
@@ -67,19 +72,19 @@ class Worker:
         recorder = ShapeRecorder()
         attach(self.model, recorder)
         self._forward(PROBE_TOKENS, 1)
-        if sorted(recorder.shapes) != list(range(self._shape.num_layers)):
+        if sorted(recorder.shapes) != list(range(self._num_layers)):
             raise ModelLoadError(
                 f"{self._shape.architecture} keeps state beside keys and values in some of its "
                 f"{self._shape.num_layers} layers, which this version cannot serve"
             )
-        layers = tuple(recorder.shapes[index] for index in range(self._shape.num_layers))
+        layers = tuple(recorder.shapes[index] for index in range(self._num_layers))
         self._check_layers(layers)
         return layers
 
     def _check_layers(self, layers: tuple[LayerKVShape, ...]) -> None:
         """The plan was made with the memory model's block; the real one must have its size."""
         actual = block_bytes(layers, block_size=self._limits.block_size, dtype=self._kv_dtype)
-        expected = kv_block_bytes(self._shape, self._limits)
+        expected = kv_block_bytes(self._shape, self._limits, stage=self._stage)
         if actual != expected:
             raise ModelLoadError(
                 f"a KV block of {self._shape.architecture} takes {actual} bytes and the memory "
@@ -92,7 +97,7 @@ class Worker:
         positions = torch.arange(num_tokens, device=self._device.torch_device)
         positions %= self._limits.max_model_len
         rows = list(range(num_tokens - num_rows, num_tokens))
-        run_model(self.model, torch.zeros_like(positions), positions, rows)
+        self._run(torch.zeros_like(positions), positions, rows)
 
     def _gather_bytes(self, layers: tuple[LayerKVShape, ...]) -> int:
         """The attention's gather buffers, for the longest sequence or a group of short ones."""
@@ -108,7 +113,8 @@ class Worker:
         """Allocate the cache and connect the model to it."""
         layers = PagedLayers(self._allocate(profile, num_blocks))
         attach(self.model, layers)
-        return ModelRunner(model=self.model, layers=layers, sampler=sampler)
+        device = self._device.torch_device
+        return ModelRunner(forward=self._run, layers=layers, sampler=sampler, device=device)
 
     def _allocate(self, profile: Profile, num_blocks: int) -> KVStorage:
         try:

@@ -58,6 +58,12 @@ class ScriptedExecutor:
     def forget(self, request_id: str) -> None:
         self.forgotten.append(request_id)
 
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
 
 class Engine:
     """An engine core whose parts a test can look into."""

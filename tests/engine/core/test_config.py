@@ -41,8 +41,8 @@ def test_what_is_absent_is_left_to_the_engine() -> None:
         ("gpu_memory_utilization", 1.2, "at most 1"),
         ("port", 70000, "65535"),
         ("drain_timeout", -1.0, "negative"),
-        ("tensor_parallel_size", 2, "1 works"),
-        ("pipeline_parallel_size", 4, "1 works"),
+        ("tensor_parallel_size", 0, "at least 1"),
+        ("pipeline_parallel_size", 0, "at least 1"),
         ("swap_space", 1024, "0 works"),
     ],
 )
