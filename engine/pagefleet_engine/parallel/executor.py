@@ -7,11 +7,10 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from pagefleet_engine.executor import ModelRunnerOutput, SchedulerOutput, StepInputs, describe_step
 from pagefleet_engine.model_runner import ModelRunner
-from pagefleet_engine.parallel.group import RankGroup
 from pagefleet_engine.parallel.links import RankLinks
 from pagefleet_engine.parallel.messages import Step
-
-JOIN_SECONDS = 10.0
+from pagefleet_engine.parallel.rank import Rank
+from pagefleet_engine.parallel.rank_process import end_ranks
 
 
 class ParallelExecutor:
@@ -21,13 +20,13 @@ class ParallelExecutor:
         self,
         runner: ModelRunner,
         links: RankLinks,
-        group: RankGroup,
+        rank: Rank,
         store: Store,
         children: list[BaseProcess],
     ) -> None:
         self._runner = runner
         self._links = links
-        self._group = group
+        self._rank = rank
         self._store = store  # lives here: the ranks' collectives need it until the end
         self._children = children
 
@@ -51,7 +50,6 @@ class ParallelExecutor:
     def close(self) -> None:
         """Stop, and leave this process as it was before."""
         self.stop()
-        for child in self._children:
-            child.join(JOIN_SECONDS)
-            child.kill()
-        self._group.close()
+        end_ranks(self._children)
+        self._links.close()
+        self._rank.leave()

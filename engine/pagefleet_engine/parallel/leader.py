@@ -29,7 +29,7 @@ from pagefleet_engine.parallel.messages import (
 )
 from pagefleet_engine.parallel.placement import node_places, read_node
 from pagefleet_engine.parallel.rank import Rank
-from pagefleet_engine.parallel.rank_process import spawn_ranks
+from pagefleet_engine.parallel.rank_process import end_ranks, spawn_ranks
 from pagefleet_engine.parallel.rendezvous import accept_ranks, open_store
 from pagefleet_engine.request import EngineLedger
 from pagefleet_engine.sampler import Sampler
@@ -74,27 +74,24 @@ def build_parallel_core(
     try:
         sockets = accept_ranks(store, rank.place, check_local=lambda: _check_alive(children))
     except RankError:
-        _end(children)
+        end_ranks(children, seconds=0)
         raise
     links = RankLinks(sockets, on_lost=on_lost)
     try:
         return _load(config, rank, limits, links, store, children, clock)
-    except RuntimeError as error:
-        raise links.explain(error) from error
-    except Exception:
+    except Exception as error:
+        failure = links.explain(error) if isinstance(error, RuntimeError) else error
         links.stop()
-        raise
+        end_ranks(children)
+        links.close()
+        rank.leave()
+        raise failure from error
 
 
 def _check_alive(children: list[BaseProcess]) -> None:
     for child in children:
         if child.exitcode is not None:
             raise RankError("RankDied", f"{child.name} exited with {child.exitcode} at its start")
-
-
-def _end(children: list[BaseProcess]) -> None:
-    for child in children:
-        child.kill()
 
 
 def _load(
@@ -129,7 +126,7 @@ def _load(
     runner = worker.make_runner(profile, num_blocks=sizing.num_blocks, sampler=sampler)
     links.collect(Allocated)
     loaded = LoadedModel(
-        executor=ParallelExecutor(runner, links, rank.group, store, children),
+        executor=ParallelExecutor(runner, links, rank, store, children),
         sizing=sizing,
         ledger=tightest.describe(sizing, pool_bytes=runner.kv_cache_bytes),
         vocab_size=rank.shape.vocab_size,

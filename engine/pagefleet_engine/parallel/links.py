@@ -36,8 +36,11 @@ class RankLinks:
         self._failure: RankError | None = None
         self._has_failed = threading.Event()
         self._is_stopping = False
-        for rank in self._sockets:
-            threading.Thread(target=self._read, args=(rank,), daemon=True).start()
+        self._threads = [
+            threading.Thread(target=self._read, args=(rank,), daemon=True) for rank in self._sockets
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def send(self, message: Message) -> None:
         """To every rank."""
@@ -75,6 +78,14 @@ class RankLinks:
             for each in self._sockets.values():
                 each.sendall(encode(Stop()))
 
+    def close(self) -> None:
+        """After `stop`: end the connections, also to ranks that did not listen."""
+        self._shut_down()
+        for thread in self._threads:
+            thread.join()
+        for each in self._sockets.values():
+            each.close()
+
     def _read(self, rank: int) -> None:
         try:
             with self._sockets[rank].makefile("rb") as stream:
@@ -92,12 +103,15 @@ class RankLinks:
                 return
             self._failure = failure
         self._has_failed.set()
-        for each in self._sockets.values():  # without the leader the other ranks end too
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+        self._shut_down()  # without the leader the other ranks end too
         self._inbox.put(None)
         if self._on_lost is not None:
             self._on_lost(failure)
+
+    def _shut_down(self) -> None:
+        for each in self._sockets.values():
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
 
 class LeaderLink:

@@ -28,18 +28,19 @@ class Rank:
         self.device = open_rank_device(config, place)
         self._config = config
         self._own_bytes = self.device.meter.used_bytes()
+        self._group: RankGroup | None = None
 
     def load(self, limits: EngineLimits, store: Store) -> Worker:
         """Join the group and load this rank's part."""
-        self.group = RankGroup(self.place, store, self.device.torch_device)
+        self._group = group = RankGroup(self.place, store, self.device.torch_device)
         model = load_part(
             self._config.model_path,
-            self.group,
+            group,
             dtype=torch_dtype(limits.dtype),
             device=self.device.torch_device,
             max_model_len=limits.max_model_len,
         )
-        forward = StageForward(model, self.group) if self.place.num_stages > 1 else None
+        forward = StageForward(model, group) if self.place.num_stages > 1 else None
         return Worker(
             model,
             device=self.device,
@@ -48,6 +49,11 @@ class Rank:
             stage=self.place.stage,
             forward=forward,
         )
+
+    def leave(self) -> None:
+        """Leave the group, so that this process can join another."""
+        if self._group is not None:
+            self._group.close()
 
     def measure(self, worker: Worker, profile: Profile, limits: EngineLimits) -> Measurement:
         accelerator, stage = self.device.accelerator, self.place.stage

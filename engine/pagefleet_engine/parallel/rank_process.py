@@ -7,6 +7,8 @@ from multiprocessing.process import BaseProcess
 from pagefleet_engine.config import EngineConfig
 from pagefleet_engine.parallel.placement import Place
 
+END_SECONDS = 10.0
+
 
 def spawn_ranks(config: EngineConfig, places: list[Place]) -> list[BaseProcess]:
     """Start a process for each of these places."""
@@ -20,6 +22,14 @@ def spawn_ranks(config: EngineConfig, places: list[Place]) -> list[BaseProcess]:
         process.start()
         processes.append(process)
     return processes
+
+
+def end_ranks(processes: list[BaseProcess], *, seconds: float = END_SECONDS) -> None:
+    """Wait for processes that were told to end, and kill those that do not."""
+    for process in processes:
+        process.join(seconds)
+        process.kill()
+        process.join()
 
 
 def _run_rank(config: EngineConfig, place: Place) -> None:

@@ -58,6 +58,8 @@ class _Splitter:
         for name, parameter in list(self._model.named_parameters()):
             if (style := self._style(name)) is not None:
                 self._split_experts(name, parameter, style)
+        if not any(name.endswith(".k_proj.weight") for name in self._pieces):
+            raise self._refusal("its plan leaves the attention whole on every rank")
         return self._pieces
 
     def _style(self, name: str) -> str | None:

@@ -1,6 +1,7 @@
 """Fill a rank's modules from the safetensors files, reading no more than the rank's share."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,37 +41,51 @@ class Checkpoint:
         return torch.cat(parts, dim=dim) if parts else stored[(*before, slice(0, 0))]
 
 
-class _Experts:
-    """Names of the per-expert matrices that a model holds as one tensor."""
+class _Names:
+    """Under which names a checkpoint may hold what a model's module is called."""
 
-    def __init__(self, model: PreTrainedModel, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._base = f"{model.base_model_prefix}."
+        self._tied = (model._tied_weights_keys or {}) if model.config.tie_word_embeddings else {}
         self._renamings: list[tuple[str, str]] = []
-        self._sources: dict[str, list[str]] = {}
+        self.merged: dict[str, list[str]] = {}  # a weight of all experts: those of each expert
         for each in get_model_conversion_mapping(model):
             if getattr(each, "operations", None):
-                self._sources[each.target_patterns[0]] = list(each.source_patterns)
+                self.merged[each.target_patterns[0]] = list(each.source_patterns)
             else:
                 self._renamings.append((each.target_patterns[0], each.source_patterns[0]))
 
+    def original(self, name: str) -> str:
+        """The weight that this one is tied to, else itself."""
+        return self._tied.get(name, name)
+
+    def spellings(self, name: str) -> list[str]:
+        """As the model says it, without its base's name, and in older forms."""
+        renamed = [name.replace(new, old) for new, old in self._renamings]
+        return [name, name.removeprefix(self._base), *renamed]
+
+
+class _Experts:
+    """Reads what a model holds as one tensor from the per-expert matrices of a checkpoint."""
+
+    def __init__(self, names: _Names, checkpoint: Checkpoint) -> None:
+        self._names = names
+        self._checkpoint = checkpoint
+
     def read(self, piece: Piece, num_experts: int) -> torch.Tensor | None:
         """[num_experts, outputs, inputs], or None where the checkpoint has no such matrices."""
-        for target, sources in self._sources.items():
+        for target, sources in self._names.merged.items():
             if not piece.source.endswith(target):
                 continue
             prefix = piece.source.removesuffix(target)
-            for candidate in self._spellings(prefix, sources):
-                if candidate[0].replace("*", "0") in self._checkpoint:
+            spellings = [self._names.spellings(prefix + source) for source in sources]
+            for names in zip(*spellings, strict=True):
+                if names[0].replace("*", "0") in self._checkpoint:
                     experts = range(num_experts)
-                    return torch.stack([self._read_one(candidate, piece, e) for e in experts])
+                    return torch.stack([self._read_one(names, piece, each) for each in experts])
         return None
 
-    def _spellings(self, prefix: str, sources: list[str]) -> list[list[str]]:
-        names = [prefix + source for source in sources]
-        renamed = [[n.replace(new, old) for n in names] for new, old in self._renamings]
-        return [names, *renamed]
-
-    def _read_one(self, names: list[str], piece: Piece, expert: int) -> torch.Tensor:
+    def _read_one(self, names: tuple[str, ...], piece: Piece, expert: int) -> torch.Tensor:
         """One expert's matrix: its sources lie behind one another in the first dimension."""
         dim = max(0, piece.dim - 1)
         parts = []
@@ -89,11 +104,13 @@ def fill_model(
     model: PreTrainedModel, folder: Path, pieces: Mapping[str, Piece], *, device: torch.device
 ) -> None:
     """Give every parameter and buffer on meta its memory and its values."""
+    _compute_buffers(model, device)
     checkpoint = Checkpoint(folder)
-    experts = _Experts(model, checkpoint)
+    names = _Names(model)
+    experts = _Experts(names, checkpoint)
     filled: dict[Piece, nn.Parameter | torch.Tensor] = {}
     for name, tensor in list(_stored_tensors(model)):
-        piece = _locate(model, checkpoint, pieces.get(name) or Piece(name))
+        piece = _locate(names, checkpoint, pieces.get(name) or Piece(name))
         if piece not in filled:
             values = _read(checkpoint, experts, piece, tensor)
             if values.shape != tensor.shape:
@@ -103,7 +120,6 @@ def fill_model(
             filled[piece] = nn.Parameter(values, requires_grad=False) if is_parameter else values
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, filled[piece])
-    _compute_buffers(model, device)
 
 
 def _stored_tensors(model: PreTrainedModel) -> list[tuple[str, torch.Tensor]]:
@@ -114,14 +130,11 @@ def _stored_tensors(model: PreTrainedModel) -> list[tuple[str, torch.Tensor]]:
     return list({**parameters, **buffers}.items())
 
 
-def _locate(model: PreTrainedModel, checkpoint: Checkpoint, piece: Piece) -> Piece:
+def _locate(names: _Names, checkpoint: Checkpoint, piece: Piece) -> Piece:
     """The piece under the name that the checkpoint has; a tied one is its original."""
-    tied = model._tied_weights_keys if model.config.tie_word_embeddings else None
-    source = (tied or {}).get(piece.source, piece.source)
-    without_base = source.removeprefix(f"{model.base_model_prefix}.")
-    if source not in checkpoint and without_base in checkpoint:
-        source = without_base
-    return Piece(source, piece.dim, piece.ranges, piece.padded_size)
+    source = names.original(piece.source)
+    found = next((each for each in names.spellings(source) if each in checkpoint), source)
+    return replace(piece, source=found)
 
 
 def _read(
@@ -144,9 +157,13 @@ def _read(
 
 
 def _compute_buffers(model: PreTrainedModel, device: torch.device) -> None:
-    """Buffers that no checkpoint holds (rotary tables) are what their modules initialize."""
+    """Buffers that no checkpoint holds (rotary tables) are what their modules initialize.
+
+    Weights are still on meta, where initializing them does nothing.
+    """
     for module in model.modules():
-        own = [each for each in module.buffers(recurse=False) if each.is_meta]
+        own = dict(module.named_buffers(recurse=False))
+        for name, buffer in own.items():
+            setattr(module, name, torch.empty_like(buffer, device=device))
         if own:
-            module.to_empty(device=device, recurse=False)
             model._init_weights(module)
