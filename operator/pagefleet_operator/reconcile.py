@@ -14,7 +14,7 @@ from pagefleet_operator.errors import SpecError
 from pagefleet_operator.fleet.fleet import Fleet, FleetOutcome
 from pagefleet_operator.kube.api_errors import NotFound
 from pagefleet_operator.kube.cluster import Cluster
-from pagefleet_operator.kube.events import EventRecorder, transitions
+from pagefleet_operator.kube.events import EventRecorder, memory_steps, transitions
 from pagefleet_operator.kube.resources import INFERENCE_DEPLOYMENTS, Key, Manifest
 from pagefleet_operator.manifests.names import inspection_key
 from pagefleet_operator.model.inspection import Inspection
@@ -71,13 +71,16 @@ class Reconciler:
     ) -> ServingPlan | PlanRefusal | None:
         if inspection.shape is None:
             return None
+        fleet = self._parts.fleet
+        previous = fleet.previous_plan(infd)
         return make_serving_plan(
             infd,
             inspection.shape,
             inspection.revision,
             self._parts.inventory(),
             self._parts.images,
-            previous=self._parts.fleet.previous_plan(infd),
+            previous=previous,
+            out_of_memory=previous is not None and fleet.ran_out_of_memory(infd, previous),
             spanning=self._parts.cluster.capabilities.lws,
         )
 
@@ -133,7 +136,8 @@ class Reconciler:
         except NotFound:
             return
         happenings = transitions(before.get("conditions") or (), status["conditions"])
-        await self._parts.events.record(body, happenings)
+        steps = memory_steps(before.get("plan"), status.get("plan"))
+        await self._parts.events.record(body, [*steps, *happenings])
 
     def _account(self, key: Key, outcome: FleetOutcome) -> None:
         short = outcome.capacity is not None and not outcome.capacity.ok

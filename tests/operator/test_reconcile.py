@@ -299,29 +299,6 @@ async def test_a_deleted_object_is_left_to_its_owner_references(loop: Loop) -> N
     assert loop.writes() == []
 
 
-async def test_an_engine_that_ran_out_of_memory_shows_its_record(loop: Loop) -> None:
-    await ready(loop)
-    pod = loop.engine_pods()[0]
-    record = '{"reason": "OutOfMemory", "message": "the KV pool is 1.2 GiB short"}'
-    ended = {"terminated": {"exitCode": 1, "message": record}}
-    crashed = {"name": "engine", "ready": False, "state": {"waiting": {}}, "lastState": ended}
-    loop.api.put(
-        PODS,
-        {
-            **pod,
-            "status": {
-                "phase": "Running",
-                "conditions": [{"type": "Ready", "status": "False"}],
-                "containerStatuses": [crashed],
-            },
-        },
-    )
-    await loop.look()
-    status, reason, message = loop.condition("WorkloadReady")
-    assert (status, reason) == ("False", "OutOfMemory")
-    assert "the KV pool is 1.2 GiB short" in message
-
-
 async def test_events_tell_transitions_once(loop: Loop) -> None:
     await ready(loop)
     reasons = [event["reason"] for event in loop.api.objects[EVENTS].values()]

@@ -98,6 +98,15 @@ class RejectedStatus(SpecPart):
     short_by_bytes: Bytes | None = Field(default=None, description="What it lacks.")
 
 
+class BackoffStatus(SpecPart):
+    """What the plan gave up because engines ran out of memory."""
+
+    steps: Number = Field(description="How often gpuMemoryUtilization was lowered; at most twice.")
+    engine_image: Sentence = Field(
+        description="The engine's image that it holds for; another one starts without."
+    )
+
+
 class PlanStatus(SpecPart):
     """How the model is laid out, and where every byte goes."""
 
@@ -124,6 +133,9 @@ class PlanStatus(SpecPart):
     )
     rejected: tuple[RejectedStatus, ...] = Field(
         default=(), max_length=16, description="Plans considered and not chosen."
+    )
+    backoff: BackoffStatus | None = Field(
+        default=None, description="What the plan gave up because engines ran out of memory."
     )
 
 
