@@ -66,6 +66,8 @@ def build_status(
         status["model"] = _model(infd, inspection, inspection_key)
     if isinstance(plan, ServingPlan):
         status["plan"] = plan.to_status()
+    elif isinstance(plan, PlanRefusal):
+        status["refusal"] = plan.to_status()
     if autoscaling:
         status["autoscaling"] = dict(autoscaling)
     if measured:

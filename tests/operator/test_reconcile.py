@@ -191,10 +191,13 @@ async def test_a_model_too_large_is_refused_with_numbers_and_healed_by_an_edit(
     await loop.resolve()
     status, _, message = loop.condition("MemoryFits")
     assert status == "False" and any(digit in message for digit in "0123456789")
+    refusal = loop.status["refusal"]
+    assert "plan" not in loop.status and refusal["message"] == message
+    assert refusal["rejected"][0]["shortByBytes"] > 0
     assert loop.api.names(DEPLOYMENTS) == []
     loop.edit(hardware={"accelerator": "CPU", "cpu": "1", "memory": "4Gi"})
     await loop.look()
-    assert loop.condition("MemoryFits")[0] == "True"
+    assert loop.condition("MemoryFits")[0] == "True" and "refusal" not in loop.status
 
 
 async def test_a_refused_edit_leaves_the_serving_replicas_alone(loop: Loop) -> None:

@@ -7,7 +7,7 @@ from pagefleet_memory import Ledger, Rejection
 from pagefleet_operator.planning.engine_args import share_text
 
 if TYPE_CHECKING:
-    from pagefleet_operator.planning.serving_plan import ServingPlan
+    from pagefleet_operator.planning.serving_plan import PlanRefusal, ServingPlan
 
 MOST_REJECTED = 16
 MOST_NOTES = 16
@@ -34,6 +34,15 @@ def plan_to_status(plan: "ServingPlan") -> dict[str, Any]:
         status["notes"] = [plan.backoff.note(), *status["notes"]][:MOST_NOTES]
         status["backoff"] = plan.backoff.to_status()
     return status
+
+
+def refusal_to_status(refusal: "PlanRefusal") -> dict[str, Any]:
+    """status.refusal, which stands where status.plan would."""
+    return {
+        "reason": refusal.reason,
+        "message": refusal.message,
+        "rejected": rejected_to_status(refusal.rejected),
+    }
 
 
 def rejected_to_status(rejected: tuple[Rejection, ...]) -> list[dict[str, Any]]:

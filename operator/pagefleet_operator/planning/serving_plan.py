@@ -26,7 +26,11 @@ from pagefleet_operator.planning.inputs import (
     planner_workload,
 )
 from pagefleet_operator.planning.inventory import Inventory
-from pagefleet_operator.planning.plan_status import plan_to_status, rejected_from_status
+from pagefleet_operator.planning.plan_status import (
+    plan_to_status,
+    refusal_to_status,
+    rejected_from_status,
+)
 from pagefleet_operator.spec import InferenceDeployment
 
 NO_ACCELERATOR = "NoAccelerator"  # nothing to plan for, so a question of capacity, not of memory
@@ -81,6 +85,10 @@ class PlanRefusal:
     reason: str
     message: str
     rejected: tuple[Rejection, ...] = ()
+
+    def to_status(self) -> dict[str, Any]:
+        """status.refusal."""
+        return refusal_to_status(self)
 
 
 def make_serving_plan(

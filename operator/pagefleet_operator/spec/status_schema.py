@@ -139,6 +139,16 @@ class PlanStatus(SpecPart):
     )
 
 
+class RefusalStatus(SpecPart):
+    """Why there is no plan."""
+
+    reason: Word = Field(description="Why, in one word, as in the condition MemoryFits.")
+    message: Sentence = Field(description="Why, with numbers, and what would fit.")
+    rejected: tuple[RejectedStatus, ...] = Field(
+        default=(), max_length=16, description="Plans that were considered."
+    )
+
+
 class ScalingEvent(SpecPart):
     """One change of the number of replicas."""
 
@@ -217,6 +227,9 @@ class InferenceDeploymentStatus(SpecPart):
     )
     plan: PlanStatus | None = Field(
         default=None, description="How the model is laid out, and where every byte goes."
+    )
+    refusal: RefusalStatus | None = Field(
+        default=None, description="Why there is no plan; absent while there is one."
     )
     autoscaling: AutoscalingStatus | None = Field(
         default=None, description="What the autoscaler wants, and why."
