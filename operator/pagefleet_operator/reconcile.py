@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pagefleet_operator.autoscaling.rivals import find_rivals, name_rival
 from pagefleet_operator.conditions import Condition
 from pagefleet_operator.errors import SpecError
 from pagefleet_operator.fleet.fleet import Fleet, FleetOutcome
@@ -102,7 +103,9 @@ class Reconciler:
         outcome: FleetOutcome,
     ) -> Manifest:
         decision = outcome.decision
-        conditions = decision.conditions if decision else ()
+        rivals = find_rivals(self._parts.cluster.autoscalers)
+        rival = rivals.get(Key(infd.namespace, infd.name))
+        conditions = name_rival(decision.conditions if decision else (), rival)
         return build_status(
             infd,
             now=_now(),
