@@ -33,8 +33,8 @@ class KVCache(SpecPart):
     )
     swap_space: Quantity | None = Field(
         default=None,
-        description="Host memory for the blocks of preempted requests, such as 4Gi. Absent: none, "
-        "preempted requests are recomputed.",
+        description="Host memory for the blocks of preempted requests. This version recomputes "
+        "them: only 0 works. Absent: none, preempted requests are recomputed.",
     )
 
 
