@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from pagefleet_engine.device import Device
 from pagefleet_engine.errors import ModelLoadError, OutOfMemoryError
 from pagefleet_engine.kv_cache.storage import KVStorage, LayerKVShape, block_bytes
+from pagefleet_engine.layers.fused import fuse_linears
 from pagefleet_engine.layers.linear import pack_linears, packing_works
 from pagefleet_engine.model_runner import ModelRunner, run_model
 from pagefleet_engine.models.attention import PagedLayers, ShapeRecorder, attach
@@ -137,6 +138,8 @@ def _pack(model: PreTrainedModel, device: torch.device) -> None:
     if device.type != "cpu":
         return
     if packing_works(model.dtype):
-        logger.info("packed %d linear layers for oneDNN", pack_linears(model))
+        fused = fuse_linears(model)
+        alone = pack_linears(model)
+        logger.info("packed %d linear layers for oneDNN, %d of them fused", fused + alone, fused)
     else:
         logger.info("linear layers use F.linear: packed ones do not work for %s", model.dtype)

@@ -21,6 +21,7 @@ from kubernetes.aio.client import Configuration
 
 from pagefleet_operator.kube.credentials import Credentials
 from pagefleet_operator.kube.resources import (
+    AUTOSCALERS,
     CHILDREN,
     EVENTS,
     INFERENCE_DEPLOYMENTS,
@@ -32,7 +33,7 @@ from pagefleet_operator.kube.resources import (
 )
 
 _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-KINDS = (*CHILDREN, INFERENCE_DEPLOYMENTS, NODES, PODS, LEASES, EVENTS, _NAMESPACES)
+KINDS = (*CHILDREN, INFERENCE_DEPLOYMENTS, NODES, PODS, LEASES, EVENTS, AUTOSCALERS, _NAMESPACES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,7 @@ def test_unrelated_node_does_not_change_a_kept_plan() -> None:
     nodes = (gpu_node("a"), gpu_node("b", "NVIDIA-H200"), gpu_node("c", L4, gpus=1))
     kept = must(plan_on(*nodes, previous=first.to_status(), workload=workload))
     assert kept.plan_hash == first.plan_hash
+    assert first.rejected and kept.rejected == first.rejected
 
 
 def test_kept_plan_goes_when_its_nodes_are_gone() -> None:

@@ -5,21 +5,40 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pagefleet_operator.manifests.names import ENGINE_CONTAINER, PLAN_HASH_LABEL
+from pagefleet_operator.planning.backoff import OUT_OF_MEMORY
 
 _LONGEST = 1024
 _IMAGE_PROBLEMS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 
+def ran_out_of_memory(pods: Iterable[Mapping[str, Any]], *, plan_hash: str) -> bool:
+    """Whether an engine of this plan died of it, and does not serve again."""
+    engines = [
+        container
+        for pod in _of_plan(pods, plan_hash)
+        for container in (pod.get("status") or {}).get("containerStatuses") or ()
+        if container["name"] == ENGINE_CONTAINER
+    ]
+    failures = [_ended(container) for container in engines]
+    return any(failure is not None and failure[0] == OUT_OF_MEMORY for failure in failures)
+
+
 def read_failure(pods: Iterable[Mapping[str, Any]], *, plan_hash: str) -> tuple[str, str] | None:
     """Reason and message of the first pod of this plan that cannot serve by itself."""
-    for pod in pods:
-        if (pod["metadata"].get("labels") or {}).get(PLAN_HASH_LABEL) != plan_hash:
-            continue
+    for pod in _of_plan(pods, plan_hash):
         failure = _pod_failure(pod)
         if failure is not None:
             reason, message = failure
             return reason, f"pod {pod['metadata']['name']}: {message}"[:_LONGEST]
     return None
+
+
+def _of_plan(pods: Iterable[Mapping[str, Any]], plan_hash: str) -> list[Mapping[str, Any]]:
+    return [
+        pod
+        for pod in pods
+        if (pod["metadata"].get("labels") or {}).get(PLAN_HASH_LABEL) == plan_hash
+    ]
 
 
 def _pod_failure(pod: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -61,7 +80,9 @@ def _record(name: str, ended: Mapping[str, Any]) -> tuple[str, str]:
         return str(record["reason"]), str(record["message"])
     except (ValueError, KeyError, TypeError):
         pass
+    is_engine = name == ENGINE_CONTAINER
+    reason = "EngineFailed" if is_engine else "ModelFetchFailed"
     if ended.get("reason") == "OOMKilled":
-        return "OutOfMemory", f"container {name} was killed: it used more than its memory limit"
-    reason = "EngineFailed" if name == ENGINE_CONTAINER else "ModelFetchFailed"
+        killed = f"container {name} was killed: it used more than its memory limit"
+        return (OUT_OF_MEMORY if is_engine else reason), killed
     return reason, f"container {name} ended with {ended['exitCode']}: {text[-600:]}"

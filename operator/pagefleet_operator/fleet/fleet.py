@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagefleet_operator.autoscaling import Decision
+from pagefleet_operator.fleet.crash import ran_out_of_memory
 from pagefleet_operator.fleet.drainer import Drainer
 from pagefleet_operator.fleet.measure import LedgerReader
 from pagefleet_operator.fleet.replicas import read_workloads
@@ -75,6 +76,11 @@ class Fleet:
             return None
         stored: Mapping[str, Any] = json.loads(kept["data"]["plan.json"])
         return stored
+
+    def ran_out_of_memory(self, infd: InferenceDeployment, plan: Mapping[str, Any]) -> bool:
+        """Whether an engine of this status.plan died of it."""
+        pods = self._cluster.store.children(Key(infd.namespace, infd.name), PODS)
+        return ran_out_of_memory(pods, plan_hash=str(plan["hash"]))
 
     def observe(self, infd: InferenceDeployment) -> FleetOutcome:
         """Without a plan nothing is changed: what serves goes on serving."""
