@@ -59,7 +59,8 @@ def row_bytes(width: int, dtype: torch.dtype) -> int:
 def read_blocks(cache: KVCache, blocks: torch.Tensor, out: torch.Tensor) -> None:
     """Lay blocks side by side in another number format than the cache's."""
     each = max(1, _SLICE_ELEMENTS // cache.shape[1:].numel())
-    for part, room in zip(blocks.split(each), out.split(each), strict=True):
+    for start in range(0, blocks.shape[0], each):
+        part, room = blocks[start : start + each], out[start : start + each]
         if isinstance(cache, torch.Tensor):
             room.copy_(cache.index_select(0, part))
         else:
@@ -79,8 +80,8 @@ class Int8Cache:
         num_bytes = block_size * num_kv_heads * row_bytes(head_dim, torch.int8)
         self.shape = shape
         self.records = torch.zeros(num_blocks, num_bytes, dtype=torch.int8, device=device)
-        self.codes = self.records[:, :split].unflatten(1, shape[1:])
-        self.scales = self.records[:, split:].view(torch.float32).unflatten(1, shape[1:3])
+        self.codes = self.records[:, :split].view(shape)
+        self.scales = self.records[:, split:].view(torch.float32).view(shape[:3])
 
     @property
     def nbytes(self) -> int:

@@ -21,7 +21,7 @@ def visible_keys(
 def dense_cache(cache: KVCache) -> torch.Tensor:
     """What a cache holds, all of it: [num_blocks, block_size, num_kv_heads, head_dim]."""
     if isinstance(cache, Int8Cache):
-        return cache.codes.float() * cache.scales[..., None]
+        return torch.mul(cache.codes.float(), cache.scales[..., None])
     if isinstance(cache, Fp8Cache):
         return cache.codes.float()
     assert isinstance(cache, torch.Tensor), type(cache)

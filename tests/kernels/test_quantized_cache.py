@@ -198,8 +198,8 @@ def test_a_window_and_a_softcap_read_the_same_rows(dtype: torch.dtype) -> None:
     for options in ({"window": 6}, {"softcap": 2.0}, {"window": 3, "softcap": 2.0}):
         arguments = (query, keys, values, metadata)
         torch.testing.assert_close(
-            PagedAttention()(*arguments, scale=0.2, **options),  # type: ignore[arg-type]
-            paged_attention_reference(*arguments, scale=0.2, **options),  # type: ignore[arg-type]
+            PagedAttention()(*arguments, scale=0.2, **options),
+            paged_attention_reference(*arguments, scale=0.2, **options),
             atol=2e-5,
             rtol=2e-5,
         )
