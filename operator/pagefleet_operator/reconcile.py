@@ -81,7 +81,7 @@ class Reconciler:
             self._parts.inventory(),
             self._parts.images,
             previous=previous,
-            out_of_memory=previous is not None and fleet.ran_out_of_memory(infd, previous),
+            out_of_memory=fleet.out_of_memory(infd, previous),
             spanning=self._parts.cluster.capabilities.lws,
         )
 

@@ -99,6 +99,11 @@ class FakeApi:
     def names(self, resource: Resource) -> list[str]:
         return sorted(name for _, name in self.objects[resource])
 
+    @property
+    def watched(self) -> set[Resource]:
+        """Kinds that somebody watches now."""
+        return {resource for resource, _, _ in self._watches}
+
     def writes_to(self, *, but: Resource = LEASES) -> list[Write]:
         return [write for write in self.writes if f"/{but.plural}" not in write.path]
 

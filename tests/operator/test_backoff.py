@@ -41,7 +41,7 @@ def plan(
         inventory(NODES[kind]),
         images,
         previous=previous,
-        out_of_memory=died,
+        out_of_memory="pod p: short by 1 GiB" if died else None,
     )
     assert isinstance(found, ServingPlan), found
     return found
@@ -118,6 +118,6 @@ def test_each_step_is_told_once() -> None:
     second = plan(first, died=True).to_status()
     told = memory_steps(first, second)
     assert [(event.reason, event.warning) for event in told] == [("MemoryLowered", True)]
-    assert "lowered to" in told[0].note
+    assert "lowered to" in told[0].note and "short by 1 GiB" in told[0].note
     assert memory_steps(second, second) == memory_steps(None, first) == []
     assert memory_steps(second, None) == []

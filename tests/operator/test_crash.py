@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.fleet.crash import ran_out_of_memory, read_failure
+from pagefleet_operator.fleet.crash import read_failure, read_out_of_memory
 from pagefleet_operator.kube.resources import Manifest
 
 
@@ -66,7 +66,7 @@ def test_a_copy_of_the_model_that_is_killed_is_no_engine_out_of_memory() -> None
     killed = pod(container, init=True)
     failure = read_failure([killed], plan_hash="p")
     assert failure is not None and failure[0] == "ModelFetchFailed"
-    assert not ran_out_of_memory([killed], plan_hash="p")
+    assert read_out_of_memory([killed], plan_hash="p") is None
 
 
 @pytest.mark.parametrize(("plan", "answer"), [("p", True), ("q", False)])
@@ -76,7 +76,7 @@ def test_any_engine_of_the_plan_can_run_out_of_memory(
 ) -> None:
     other = pod(engine(lastState=ended(1, "Traceback ... boom")))
     pods = [other, pod(engine(lastState=state))]
-    assert ran_out_of_memory(pods, plan_hash=plan) is answer
+    assert (read_out_of_memory(pods, plan_hash=plan) is not None) is answer
 
 
 @pytest.mark.parametrize(

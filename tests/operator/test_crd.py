@@ -117,7 +117,7 @@ def unknown_to_the_server(value: Any, schema: dict[str, Any], path: str) -> list
     return []
 
 
-STEPPED = replace(gpu_plan(), backoff=Backoff("engine:1", 1, 0.9))
+STEPPED = replace(gpu_plan(), backoff=Backoff("engine:1", 1, 0.9, "short by 1 GiB"))
 REFUSAL = PlanRefusal("DoesNotFit", "no", (Rejection("one L4", "DoesNotFit", "short", 5),))
 
 

@@ -49,7 +49,9 @@ async def test_engines_that_always_die_cost_two_steps_and_then_a_condition(loop:
         if loop.status["plan"]["hash"] not in hashes:
             hashes.append(loop.status["plan"]["hash"])
     assert len(hashes) == 3 and loop.status["plan"]["hash"] == hashes[-1]
-    assert loop.status["plan"]["backoff"] == {"steps": 2, "engineImage": "engine:1"}
+    backoff = loop.status["plan"]["backoff"]
+    assert (backoff["steps"], backoff["engineImage"]) == (2, "engine:1")
+    assert "the KV pool is 1.2 GiB short" in backoff["message"]
     status, reason, message = loop.condition("WorkloadReady")
     assert (status, reason) == ("False", "OutOfMemory")
     assert "the KV pool is 1.2 GiB short" in message and "lowered 2 times" in message

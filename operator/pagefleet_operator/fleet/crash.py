@@ -11,16 +11,14 @@ _LONGEST = 1024
 _IMAGE_PROBLEMS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 
-def ran_out_of_memory(pods: Iterable[Mapping[str, Any]], *, plan_hash: str) -> bool:
-    """Whether an engine of this plan died of it, and does not serve again."""
-    engines = [
-        container
-        for pod in _of_plan(pods, plan_hash)
-        for container in (pod.get("status") or {}).get("containerStatuses") or ()
-        if container["name"] == ENGINE_CONTAINER
-    ]
-    failures = [_ended(container) for container in engines]
-    return any(failure is not None and failure[0] == OUT_OF_MEMORY for failure in failures)
+def read_out_of_memory(pods: Iterable[Mapping[str, Any]], *, plan_hash: str) -> str | None:
+    """What the first engine of this plan that died of it, and does not serve again, has left."""
+    for pod in _of_plan(pods, plan_hash):
+        for container in (pod.get("status") or {}).get("containerStatuses") or ():
+            failure = _ended(container) if container["name"] == ENGINE_CONTAINER else None
+            if failure is not None and failure[0] == OUT_OF_MEMORY:
+                return _named(pod, failure[1])
+    return None
 
 
 def read_failure(pods: Iterable[Mapping[str, Any]], *, plan_hash: str) -> tuple[str, str] | None:
@@ -29,8 +27,12 @@ def read_failure(pods: Iterable[Mapping[str, Any]], *, plan_hash: str) -> tuple[
         failure = _pod_failure(pod)
         if failure is not None:
             reason, message = failure
-            return reason, f"pod {pod['metadata']['name']}: {message}"[:_LONGEST]
+            return reason, _named(pod, message)
     return None
+
+
+def _named(pod: Mapping[str, Any], message: str) -> str:
+    return f"pod {pod['metadata']['name']}: {message}"[:_LONGEST]
 
 
 def _of_plan(pods: Iterable[Mapping[str, Any]], plan_hash: str) -> list[Mapping[str, Any]]:

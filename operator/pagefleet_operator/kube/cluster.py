@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from pagefleet_operator.kube.api_errors import Forbidden
+from pagefleet_operator.kube.api_errors import Forbidden, NotFound
 from pagefleet_operator.kube.capabilities import Capabilities
 from pagefleet_operator.kube.client import Kube
 from pagefleet_operator.kube.image_volumes import supports_image_volumes
@@ -57,7 +57,7 @@ class Cluster:
         """Only to warn, so an operator that may not read them goes on without."""
         try:
             return await self.kube.list_all(AUTOSCALERS, namespace=self._namespace)
-        except Forbidden as error:
+        except (Forbidden, NotFound) as error:
             logger.warning("other autoscalers are not looked at: %r", error)
             return []
 

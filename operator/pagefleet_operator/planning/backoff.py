@@ -17,19 +17,20 @@ _STEPS = {"GPU": 0.03, "CPU": 0.05}
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Steps taken so far for one engine image, and the share of the memory after them."""
+    """Steps taken so far for one engine image, the share of the memory after them, and why."""
 
     engine_image: str
     steps: int = 0
     utilization: float | None = None
+    cause: str = ""
 
     def to_status(self) -> dict[str, Any]:
-        return {"steps": self.steps, "engineImage": self.engine_image}
+        return {"steps": self.steps, "engineImage": self.engine_image, "message": self.cause}
 
     def note(self) -> str:
         return (
             f"engines ran out of memory: gpuMemoryUtilization is lowered to {self.utilization:g}, "
-            f"step {self.steps} of {MOST_STEPS}"
+            f"step {self.steps} of {MOST_STEPS}; {self.cause}"
         )
 
 
@@ -38,18 +39,18 @@ def recorded_backoff(previous: Mapping[str, Any], *, engine_image: str) -> Backo
     record = previous.get("backoff")
     if not record or record["engineImage"] != engine_image:
         return Backoff(engine_image)
-    return Backoff(engine_image, record["steps"], _utilization(previous))
+    return Backoff(engine_image, record["steps"], _utilization(previous), record["message"])
 
 
 def next_backoff(
-    spec: InferenceDeploymentSpec, previous: Mapping[str, Any], taken: Backoff
+    spec: InferenceDeploymentSpec, previous: Mapping[str, Any], taken: Backoff, *, cause: str
 ) -> Backoff | None:
     """One more step down from `previous`; None when it is pinned or all steps are taken."""
     if spec.sizing_or_default.gpu_memory_utilization or taken.steps >= MOST_STEPS:
         return None
     step = _STEPS[previous["accelerator"]["kind"]]
     lowered = round(_utilization(previous) - step, 4)
-    return Backoff(taken.engine_image, taken.steps + 1, lowered)
+    return Backoff(taken.engine_image, taken.steps + 1, lowered, cause)
 
 
 def out_of_memory_advice(spec: InferenceDeploymentSpec, taken: Backoff) -> str:
@@ -64,8 +65,8 @@ def out_of_memory_advice(spec: InferenceDeploymentSpec, taken: Backoff) -> str:
             f"it so that it can be lowered for you; or {larger}"
         )
     if taken.steps >= MOST_STEPS:
-        return f"it was lowered {taken.steps} times and stays now: {ways}, or {larger}"
-    return f"with less of the memory the plan does not fit: {ways}, or {larger}"
+        return f"gpuMemoryUtilization was lowered {taken.steps} times: {ways}, or {larger}"
+    return f"at a lower gpuMemoryUtilization the plan does not fit: {ways}, or {larger}"
 
 
 def _utilization(plan: Mapping[str, Any]) -> float:

@@ -99,7 +99,7 @@ def make_serving_plan(
     images: Images,
     *,
     previous: Mapping[str, Any] | None = None,
-    out_of_memory: bool = False,
+    out_of_memory: str | None = None,
     spanning: bool = True,
 ) -> ServingPlan | PlanRefusal:
     """Plan against all nodes, whatever is free on them.
@@ -110,7 +110,7 @@ def make_serving_plan(
     goes restarts no engine, even where it would allow a better plan; an edit of the spec plans
     anew.
 
-    `out_of_memory`: engines of `previous` died of it, so it gives up a little, once.
+    `out_of_memory`: what an engine of `previous` said when it died, so the plan gives up a little.
     `spanning` False (no LeaderWorkerSet in the cluster) keeps a replica on one node.
     """
     groups = inventory.node_groups(infd.spec)
@@ -134,7 +134,7 @@ def plan_on_groups(
     images: Images,
     *,
     previous: Mapping[str, Any] | None = None,
-    out_of_memory: bool = False,
+    out_of_memory: str | None = None,
 ) -> ServingPlan | PlanRefusal:
     """As make_serving_plan, on groups of nodes that are given."""
     asked = inputs_hash(infd, shape, revision)
@@ -147,7 +147,7 @@ def plan_on_groups(
         return _plan_anew(question)
     # Where this image would run otherwise than the engines that died, it is tried first.
     if out_of_memory and kept.plan_hash == previous["hash"]:
-        lower = next_backoff(infd.spec, previous, taken)
+        lower = next_backoff(infd.spec, previous, taken, cause=out_of_memory)
         return (_keep(question, previous, lower) if lower else None) or kept
     return kept
 

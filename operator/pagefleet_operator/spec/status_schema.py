@@ -105,6 +105,7 @@ class BackoffStatus(SpecPart):
     engine_image: Sentence = Field(
         description="The engine's image that it holds for; another one starts without."
     )
+    message: Sentence = Field(description="What the engine said that ran out last.")
 
 
 class PlanStatus(SpecPart):
