@@ -2,7 +2,14 @@
 
 from pagefleet_engine.config import EngineConfig
 from pagefleet_engine.errors import ConfigError
-from pagefleet_memory import Accelerator, EngineLimits, MemoryModelError, ModelShape, resolve_dtype
+from pagefleet_memory import (
+    Accelerator,
+    EngineLimits,
+    MemoryModelError,
+    ModelShape,
+    check_kv_dtype,
+    resolve_dtype,
+)
 
 DEFAULT_NUM_SEQS = {"CPU": 64, "GPU": 256}
 # A step's tokens are what a decoding request waits for: 256 is about 0.4 s of a small CPU model.
@@ -19,6 +26,7 @@ def resolve_limits(
         raise ConfigError("max_model_len", stated, f"the model was made for at most {longest}")
     kind = accelerator.kind
     try:
+        check_kv_dtype(accelerator, config.kv_cache_dtype)
         return EngineLimits(
             dtype=resolve_dtype(shape, accelerator, config.dtype),
             max_model_len=stated or longest,

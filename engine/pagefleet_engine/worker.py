@@ -99,7 +99,7 @@ class Worker:
         """The attention's gather buffers, for the longest sequence or a group of short ones."""
         widest = max(each.elements_per_token for each in layers)
         tokens = max(self._limits.max_model_len, MOST_GROUPED_TOKENS)
-        return tokens * widest * self._kv_dtype.itemsize
+        return tokens * widest * torch_dtype(self._limits.dtype).itemsize
 
     @property
     def _kv_dtype(self) -> torch.dtype:
@@ -129,7 +129,7 @@ class Worker:
 
 def torch_dtype(name: str) -> torch.dtype:
     """The torch dtype of a memory-model dtype name."""
-    dtype = getattr(torch, name)
+    dtype = torch.float8_e4m3fn if name == "fp8_e4m3" else getattr(torch, name)
     assert isinstance(dtype, torch.dtype), name
     return dtype
 
