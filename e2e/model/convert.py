@@ -11,7 +11,6 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
 )
-from transformers.utils import logging
 
 # What the GGUF reader leaves in the config that says nothing about the model.
 READER_KEYS = {"quantization_config", "_model_name_or_path", "dtype"}
@@ -19,7 +18,6 @@ READER_KEYS = {"quantization_config", "_model_name_or_path", "dtype"}
 
 def convert(gguf: Path, destination: Path) -> None:
     """Write `destination` so that any `from_pretrained` reads it without the gguf package."""
-    logging.disable_progress_bar()
     model = _dequantized(gguf)
     model.save_pretrained(destination)
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)

@@ -1,5 +1,6 @@
 """The model folder in the cache: named by its recipe, complete or absent, made once."""
 
+import os
 import shutil
 import sys
 import tempfile
@@ -46,6 +47,7 @@ def _make(folder: Path) -> None:
             gguf = source.fetch_gguf(scratch)
         except source.FetchError as error:
             raise ModelError(str(error)) from error
+        os.environ.setdefault("TQDM_DISABLE", "1")  # one line of ours says what happens
         # Imported here: everything but the conversion must work without torch.
         from e2e.model.convert import convert
 

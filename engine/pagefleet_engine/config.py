@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 from pagefleet_engine.errors import ConfigError
+from pagefleet_memory import KV_CACHE_DTYPES
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -51,7 +52,7 @@ class EngineConfig:
         for name, choices in (
             ("device", DEVICES),
             ("dtype", DTYPES),
-            ("kv_cache_dtype", DTYPES),
+            ("kv_cache_dtype", KV_CACHE_DTYPES),
             ("scheduling_policy", POLICIES),
         ):
             value = getattr(self, name)
@@ -175,7 +176,9 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_memory_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("memory")
     group.add_argument("--block-size", type=int, default=16, help="tokens in one KV block")
-    group.add_argument("--kv-cache-dtype", default="auto", help="one of " + ", ".join(DTYPES))
+    group.add_argument(
+        "--kv-cache-dtype", default="auto", help="one of " + ", ".join(KV_CACHE_DTYPES)
+    )
     group.add_argument(
         "--gpu-memory-utilization",
         type=float,

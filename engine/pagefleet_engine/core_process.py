@@ -78,8 +78,10 @@ class _Outbox:
     def fail(self, failure: RankError) -> None:
         """End the process, also where a step waits for a rank that is gone."""
         log.error("%s", failure)
-        self.send(CoreFailed(*name_failure(failure)))
-        os._exit(1)
+        try:
+            self.send(CoreFailed(*name_failure(failure)))
+        finally:
+            os._exit(1)
 
 
 class _Inbox:

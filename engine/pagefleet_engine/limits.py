@@ -2,7 +2,14 @@
 
 from pagefleet_engine.config import EngineConfig
 from pagefleet_engine.errors import ConfigError
-from pagefleet_memory import Accelerator, EngineLimits, MemoryModelError, ModelShape, resolve_dtype
+from pagefleet_memory import (
+    Accelerator,
+    EngineLimits,
+    MemoryModelError,
+    ModelShape,
+    check_kv_dtype,
+    resolve_dtype,
+)
 from pagefleet_memory.parallelism import (
     layers_per_stage,
     tensor_parallel_problem,
@@ -25,6 +32,7 @@ def resolve_limits(
     kind = accelerator.kind
     try:
         check_split(config, shape)
+        check_kv_dtype(accelerator, config.kv_cache_dtype)
         return EngineLimits(
             dtype=resolve_dtype(shape, accelerator, config.dtype),
             max_model_len=stated or longest,

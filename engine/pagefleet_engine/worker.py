@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from pagefleet_engine.device import Device
 from pagefleet_engine.errors import ModelLoadError, OutOfMemoryError
 from pagefleet_engine.kv_cache.storage import KVStorage, LayerKVShape, block_bytes
+from pagefleet_engine.layers.fused import fuse_linears
 from pagefleet_engine.layers.linear import pack_linears, packing_works
 from pagefleet_engine.model_runner import Forward, ModelRunner, run_model
 from pagefleet_engine.models.attention import PagedLayers, ShapeRecorder, attach
@@ -103,7 +104,7 @@ class Worker:
         """The attention's gather buffers, for the longest sequence or a group of short ones."""
         widest = max(each.elements_per_token for each in layers)
         tokens = max(self._limits.max_model_len, MOST_GROUPED_TOKENS)
-        return tokens * widest * self._kv_dtype.itemsize
+        return tokens * widest * torch_dtype(self._limits.dtype).itemsize
 
     @property
     def _kv_dtype(self) -> torch.dtype:
@@ -134,7 +135,7 @@ class Worker:
 
 def torch_dtype(name: str) -> torch.dtype:
     """The torch dtype of a memory-model dtype name."""
-    dtype = getattr(torch, name)
+    dtype = torch.float8_e4m3fn if name == "fp8_e4m3" else getattr(torch, name)
     assert isinstance(dtype, torch.dtype), name
     return dtype
 
@@ -143,6 +144,8 @@ def _pack(model: PreTrainedModel, device: torch.device) -> None:
     if device.type != "cpu":
         return
     if packing_works(model.dtype):
-        logger.info("packed %d linear layers for oneDNN", pack_linears(model))
+        fused = fuse_linears(model)
+        alone = pack_linears(model)
+        logger.info("packed %d linear layers for oneDNN, %d of them fused", fused + alone, fused)
     else:
         logger.info("linear layers use F.linear: packed ones do not work for %s", model.dtype)

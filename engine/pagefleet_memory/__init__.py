@@ -2,6 +2,7 @@
 
 from pagefleet_memory.accelerator import Accelerator, accelerator_from_labels, cpu_accelerator
 from pagefleet_memory.checkpoint import CheckpointSummary
+from pagefleet_memory.dtypes import KV_CACHE_DTYPES
 from pagefleet_memory.errors import AcceleratorError, LimitError, MemoryModelError, ShapeError
 from pagefleet_memory.kv_cache import blocks_for_tokens, kv_block_bytes, num_kv_blocks
 from pagefleet_memory.ledger import Ledger, Measured, build_ledger, build_stage_ledgers
@@ -10,10 +11,11 @@ from pagefleet_memory.model_shape import ModelShape
 from pagefleet_memory.overhead import LedgerTerm
 from pagefleet_memory.plan import plan_serving
 from pagefleet_memory.plan_types import MemoryPlan, PlanResult, Refusal, Rejection
-from pagefleet_memory.precision import resolve_dtype
+from pagefleet_memory.precision import check_kv_dtype, resolve_dtype
 from pagefleet_memory.workload import NodeGroup, Pins, TokenDistribution, Workload
 
 __all__ = [
+    "KV_CACHE_DTYPES",
     "Accelerator",
     "AcceleratorError",
     "CheckpointSummary",
@@ -37,6 +39,7 @@ __all__ = [
     "blocks_for_tokens",
     "build_ledger",
     "build_stage_ledgers",
+    "check_kv_dtype",
     "cpu_accelerator",
     "kv_block_bytes",
     "num_kv_blocks",

@@ -114,9 +114,9 @@ _ALL = (
     ),
     Constant(
         "cpu_server_process",
-        448 * MIB,
+        128 * MIB,
         "bytes",
-        "anonymous memory of the HTTP front end beside the engine core, 434 MiB with SmolLM2's"
+        "anonymous memory of the HTTP front end beside the engine core, 109 MiB with SmolLM2's"
         " tokenizer; its mapped libraries are shared with the core",
         "2026-11",
     ),

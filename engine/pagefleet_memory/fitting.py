@@ -19,7 +19,7 @@ from pagefleet_memory.ledger import budget_bytes
 from pagefleet_memory.limits import EngineLimits
 from pagefleet_memory.options import Option
 from pagefleet_memory.plan_types import Rejection
-from pagefleet_memory.precision import resolve_dtype
+from pagefleet_memory.precision import check_kv_dtype, resolve_dtype
 from pagefleet_memory.speed import decode_step_seconds
 from pagefleet_memory.units import GIB, MIB, format_bytes
 from pagefleet_memory.workload import NodeGroup
@@ -87,6 +87,7 @@ def smallest_limits(demand: Demand, accelerator: Accelerator, option: Option) ->
     """The limits that ask for least memory within the pins: one request at a time."""
     pins, cpu = demand.pins, accelerator.kind == "CPU"
     floor = model_len_floor(demand.workload, demand.shape.max_position_embeddings)
+    check_kv_dtype(accelerator, pins.kv_cache_dtype or "auto")
     seqs = pins.max_num_seqs or 1
     batched = BATCHED_TOKENS_CPU if cpu else BATCHED_TOKENS_GPU
     return EngineLimits(

@@ -1,4 +1,4 @@
-"""The compute dtype that a model runs in on an accelerator."""
+"""Which number formats an accelerator can work in."""
 
 from pagefleet_memory.accelerator import Accelerator
 from pagefleet_memory.dtypes import dtype_bytes
@@ -24,6 +24,18 @@ def resolve_dtype(shape: ModelShape, accelerator: Accelerator, dtype: str | None
             hint="use float16 or auto",
         )
     return str(dtype)
+
+
+def check_kv_dtype(accelerator: Accelerator, kv_dtype: str) -> None:
+    """Refuse a KV cache dtype that the accelerator is known not to have; int8 runs anywhere."""
+    capability = accelerator.compute_capability
+    if kv_dtype == "fp8_e4m3" and capability is not None and not accelerator.fp8:
+        raise LimitError(
+            f"{accelerator.name} (compute capability {capability}) has no fp8, which starts at 8.9",
+            field="kv_cache_dtype",
+            value=kv_dtype,
+            hint="use int8 or auto",
+        )
 
 
 def _automatic(shape: ModelShape, accelerator: Accelerator) -> str:

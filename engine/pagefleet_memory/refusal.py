@@ -66,7 +66,10 @@ def _shorter_context(demand: Demand, groups: Sequence[NodeGroup]) -> tuple[str, 
         most = max((option.gpus for option in options), default=0)
         for option in options:
             if option.gpus == most:
-                limits = smallest_limits(demand, accelerator, option)
+                try:
+                    limits = smallest_limits(demand, accelerator, option)
+                except LimitError:  # a pinned number format that this accelerator lacks
+                    continue
                 longest = max(longest, longest_model_len(demand, accelerator, limits))
     if longest == 0 or longest < (demand.pins.min_kv_tokens or 0):
         return ()

@@ -14,22 +14,26 @@ import torch.nn.functional as F
 
 from pagefleet_kernels.decode_groups import DecodeGroup, decode_groups
 from pagefleet_kernels.metadata import AttentionMetadata
+from pagefleet_kernels.quantized_cache import KVCache, read_blocks
 from pagefleet_kernels.reference import masked_attention, visible_keys
 
 
 class GatherBuffer:
-    """Room to lay blocks side by side; grows to the largest need."""
+    """Room to lay blocks side by side in the computation's dtype; grows to the largest need."""
 
     def __init__(self) -> None:
         self._storage = torch.empty(0)
 
-    def gather(self, cache: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    def gather(self, cache: KVCache, blocks: torch.Tensor, *, dtype: torch.dtype) -> torch.Tensor:
         """These blocks as [len(blocks) * block_size, num_kv_heads, head_dim]."""
-        size = blocks.shape[0] * cache[0].numel()
-        if self._storage.numel() < size or self._storage.dtype != cache.dtype:
-            self._storage = torch.empty(size, dtype=cache.dtype, device=cache.device)
+        size = blocks.shape[0] * cache.shape[1:].numel()
+        if self._storage.numel() < size or self._storage.dtype != dtype:
+            self._storage = torch.empty(size, dtype=dtype, device=blocks.device)
         room = self._storage[:size].view(blocks.shape[0], *cache.shape[1:])
-        torch.index_select(cache, 0, blocks, out=room)
+        if isinstance(cache, torch.Tensor) and cache.dtype == dtype:
+            torch.index_select(cache, 0, blocks, out=room)
+        else:
+            read_blocks(cache, blocks, out=room)
         return room.flatten(0, 1)
 
 
@@ -64,8 +68,8 @@ class PagedAttention:
     def __call__(
         self,
         query: torch.Tensor,  # [num_tokens, num_heads, head_dim]
-        key_cache: torch.Tensor,  # [num_blocks, block_size, num_kv_heads, head_dim]
-        value_cache: torch.Tensor,  # [num_blocks, block_size, num_kv_heads, v_head_dim]
+        key_cache: KVCache,  # [num_blocks, block_size, num_kv_heads, head_dim]
+        value_cache: KVCache,  # [num_blocks, block_size, num_kv_heads, v_head_dim]
         metadata: AttentionMetadata,
         *,
         scale: float,
@@ -104,8 +108,8 @@ class PagedAttention:
     def _attend_group(
         self,
         query: torch.Tensor,
-        key_cache: torch.Tensor,
-        value_cache: torch.Tensor,
+        key_cache: KVCache,
+        value_cache: KVCache,
         group: DecodeGroup,
         *,
         scale: float,
@@ -113,9 +117,9 @@ class PagedAttention:
         """One token each of several sequences: [group, num_heads, v_head_dim]."""
         count = group.rows.shape[0]
         num_heads, num_kv_heads = query.shape[1], key_cache.shape[2]
-        key = self._keys.gather(key_cache, group.blocks)
+        key = self._keys.gather(key_cache, group.blocks, dtype=query.dtype)
         key = key.view(count, -1, *key.shape[1:])
-        value = self._values.gather(value_cache, group.blocks)
+        value = self._values.gather(value_cache, group.blocks, dtype=query.dtype)
         value = value.view(count, -1, *value.shape[1:])
         # One token sees every key, so the heads that share keys become rows of one query.
         rows = query[group.rows].view(count, num_kv_heads, num_heads // num_kv_heads, -1)
@@ -131,8 +135,8 @@ class PagedAttention:
     def _attend_one(
         self,
         query: torch.Tensor,  # [query_len, num_heads, head_dim]
-        key_cache: torch.Tensor,
-        value_cache: torch.Tensor,
+        key_cache: KVCache,
+        value_cache: KVCache,
         table: torch.Tensor,
         *,
         seq_len: int,
@@ -146,8 +150,9 @@ class PagedAttention:
             seq_len=seq_len,
             window=options.window,
         )
-        key = self._keys.gather(key_cache, blocks)[: seq_len - first].transpose(0, 1)
-        value = self._values.gather(value_cache, blocks)[: seq_len - first].transpose(0, 1)
+        key = self._keys.gather(key_cache, blocks, dtype=query.dtype)
+        value = self._values.gather(value_cache, blocks, dtype=query.dtype)
+        key, value = (each[: seq_len - first].transpose(0, 1) for each in (key, value))
         rows = query.transpose(0, 1)  # [num_heads, query_len, head_dim]
         if options.is_fused:
             return self._fused(rows, key, value, options).transpose(0, 1)

@@ -3,6 +3,7 @@
 import torch
 
 from pagefleet_kernels.metadata import AttentionMetadata
+from pagefleet_kernels.quantized_cache import Fp8Cache, Int8Cache, KVCache
 
 
 def visible_keys(
@@ -15,6 +16,16 @@ def visible_keys(
     if window is not None:
         visible &= keys > positions - window
     return visible
+
+
+def dense_cache(cache: KVCache) -> torch.Tensor:
+    """What a cache holds, all of it: [num_blocks, block_size, num_kv_heads, head_dim]."""
+    if isinstance(cache, Int8Cache):
+        return torch.mul(cache.codes.float(), cache.scales[..., None])
+    if isinstance(cache, Fp8Cache):
+        return cache.codes.float()
+    assert isinstance(cache, torch.Tensor), type(cache)
+    return cache
 
 
 def masked_attention(
@@ -44,8 +55,8 @@ def masked_attention(
 
 def paged_attention_reference(
     query: torch.Tensor,  # [num_tokens, num_heads, head_dim]
-    key_cache: torch.Tensor,  # [num_blocks, block_size, num_kv_heads, head_dim]
-    value_cache: torch.Tensor,  # [num_blocks, block_size, num_kv_heads, v_head_dim]
+    key_cache: KVCache,  # [num_blocks, block_size, num_kv_heads, head_dim]
+    value_cache: KVCache,  # [num_blocks, block_size, num_kv_heads, v_head_dim]
     metadata: AttentionMetadata,
     *,
     scale: float,
@@ -55,12 +66,13 @@ def paged_attention_reference(
 ) -> torch.Tensor:
     """Causal attention of a packed batch over its paged cache: [num_tokens, num_heads, v_dim]."""
     block_size = key_cache.shape[1]
-    output = query.new_empty(query.shape[0], query.shape[1], value_cache.shape[3])
+    keys, values = dense_cache(key_cache), dense_cache(value_cache)
+    output = query.new_empty(query.shape[0], query.shape[1], values.shape[3])
     for index, seq_len in enumerate(metadata.seq_lens):
         start, stop = metadata.query_starts[index : index + 2]
         table = metadata.block_tables[index, : -(-seq_len // block_size)]
-        key = key_cache[table].flatten(0, 1)[:seq_len]
-        value = value_cache[table].flatten(0, 1)[:seq_len]
+        key = keys[table].flatten(0, 1)[:seq_len]
+        value = values[table].flatten(0, 1)[:seq_len]
         visible = visible_keys(
             query_len=stop - start, seq_len=seq_len, window=window, device=query.device
         )

@@ -21,7 +21,6 @@ from pagefleet_operator.model.inspected import InspectedModel
 from pagefleet_operator.model.source import FolderSource, HubSource, parse_model_uri
 from pagefleet_operator.planning.images import Images
 from pagefleet_operator.planning.inventory import cpu_group, gpu_group
-from pagefleet_operator.planning.plan_status import rejected_to_status
 from pagefleet_operator.planning.plan_table import plan_table
 from pagefleet_operator.planning.serving_plan import (
     NO_ACCELERATOR,
@@ -173,10 +172,7 @@ def _plan(
 
 def _render(infd: InferenceDeployment, found: ServingPlan | PlanRefusal, output: str) -> str:
     if isinstance(found, PlanRefusal):
-        body: dict[str, Any] = {
-            "refusal": {"reason": found.reason, "message": found.message},
-            "rejected": rejected_to_status(found.rejected),
-        }
+        body: dict[str, Any] = {"refusal": found.to_status()}
     else:
         body = found.to_status()
     if output == "json":
@@ -191,7 +187,9 @@ def _table(
 ) -> str:
     if isinstance(found, PlanRefusal):
         lines = [f"{infd.name}: no plan ({found.reason}): {found.message}"]
-        lines += [f"  {entry['option']}: {entry['message']}" for entry in body["rejected"]]
+        lines += [
+            f"  {entry['option']}: {entry['message']}" for entry in body["refusal"]["rejected"]
+        ]
         return "\n".join(lines) + "\n"
     console = Console(width=100)
     with console.capture() as capture:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pagefleet_operator.autoscaling.rivals import find_rivals, name_rival
 from pagefleet_operator.conditions import Condition
 from pagefleet_operator.errors import SpecError
 from pagefleet_operator.fleet.fleet import Fleet, FleetOutcome
 from pagefleet_operator.kube.api_errors import NotFound
 from pagefleet_operator.kube.cluster import Cluster
-from pagefleet_operator.kube.events import EventRecorder, transitions
+from pagefleet_operator.kube.events import EventRecorder, memory_steps, transitions
 from pagefleet_operator.kube.resources import INFERENCE_DEPLOYMENTS, Key, Manifest
 from pagefleet_operator.manifests.names import inspection_key
 from pagefleet_operator.model.inspection import Inspection
@@ -71,13 +72,16 @@ class Reconciler:
     ) -> ServingPlan | PlanRefusal | None:
         if inspection.shape is None:
             return None
+        fleet = self._parts.fleet
+        previous = fleet.previous_plan(infd)
         return make_serving_plan(
             infd,
             inspection.shape,
             inspection.revision,
             self._parts.inventory(),
             self._parts.images,
-            previous=self._parts.fleet.previous_plan(infd),
+            previous=previous,
+            out_of_memory=fleet.out_of_memory(infd, previous),
             spanning=self._parts.cluster.capabilities.lws,
         )
 
@@ -99,7 +103,9 @@ class Reconciler:
         outcome: FleetOutcome,
     ) -> Manifest:
         decision = outcome.decision
-        conditions = decision.conditions if decision else ()
+        rivals = find_rivals(self._parts.cluster.autoscalers)
+        rival = rivals.get(Key(infd.namespace, infd.name))
+        conditions = name_rival(decision.conditions if decision else (), rival)
         return build_status(
             infd,
             now=_now(),
@@ -133,7 +139,8 @@ class Reconciler:
         except NotFound:
             return
         happenings = transitions(before.get("conditions") or (), status["conditions"])
-        await self._parts.events.record(body, happenings)
+        steps = memory_steps(before.get("plan"), status.get("plan"))
+        await self._parts.events.record(body, [*steps, *happenings])
 
     def _account(self, key: Key, outcome: FleetOutcome) -> None:
         short = outcome.capacity is not None and not outcome.capacity.ok

@@ -9,6 +9,7 @@ from pagefleet_operator.errors import SpecError
 from pagefleet_operator.manifests.names import selector_text
 from pagefleet_operator.manifests.service import service_url
 from pagefleet_operator.model.inspection import Inspection
+from pagefleet_operator.planning.backoff import OUT_OF_MEMORY, out_of_memory_advice
 from pagefleet_operator.planning.capacity import CapacityCheck
 from pagefleet_operator.planning.serving_plan import NO_ACCELERATOR, PlanRefusal, ServingPlan
 from pagefleet_operator.spec import InferenceDeployment
@@ -65,6 +66,8 @@ def build_status(
         status["model"] = _model(infd, inspection, inspection_key)
     if isinstance(plan, ServingPlan):
         status["plan"] = plan.to_status()
+    elif isinstance(plan, PlanRefusal):
+        status["refusal"] = plan.to_status()
     if autoscaling:
         status["autoscaling"] = dict(autoscaling)
     if measured:
@@ -164,6 +167,8 @@ def _workload_ready(
         return Condition("WorkloadReady", "False", "NoPlan", f"{fleet.ready} replicas serve")
     if fleet.failure and fleet.serving < fleet.desired:
         reason, message = fleet.failure
+        if reason == OUT_OF_MEMORY:
+            message += f"; {out_of_memory_advice(infd.spec, plan.backoff)}"
         return Condition("WorkloadReady", "False", reason, f"{counts}; {message}")
     if fleet.desired and fleet.serving >= fleet.desired:
         return Condition("WorkloadReady", "True", "ReplicasReady", counts)

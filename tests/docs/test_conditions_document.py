@@ -19,6 +19,7 @@ POSITION = {
     "EngineDeadError": 0,
     "InspectionError": 0,
     "PlanRefusal": 0,
+    "RankError": 0,
     "Refusal": 0,
     "Veto": 0,
     "_error": 0,

@@ -36,11 +36,7 @@ def codes_at(node: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize(
     "setting",
     [
-        {"tensor_parallel_size": 2},
-        {"pipeline_parallel_size": 2},
         {"swap_space": 1},
-        {"kv_cache_dtype": "int8"},
-        {"kv_cache_dtype": "fp8_e4m3"},
     ],
 )
 def test_limits_that_the_documents_state_still_hold(setting: dict[str, Any]) -> None:

@@ -176,6 +176,18 @@ def test_bfloat16_pinned_on_a_card_without_it_is_rejected() -> None:
     assert result.refusal is not None and "float16" in result.refusal.message
 
 
+def test_fp8_cache_pinned_on_a_card_without_it_is_rejected_and_another_card_taken() -> None:
+    model, workload = shape(LLAMA_3_8B), Workload(max_model_len=4096)
+    pins = Pins(kv_cache_dtype="fp8_e4m3")
+    alone = plan_serving(model, workload, [gpus("A100-80", 1)], pins)
+    assert alone.refusal is not None and alone.refusal.reason == "InvalidPin"
+    assert "use int8 or auto" in alone.refusal.message
+    both = plan_serving(model, workload, [gpus("A100-80", 1), gpus("L4", 1)], pins)
+    assert both.chosen is not None and both.chosen.accelerator.name.endswith("L4")
+    short = plan_serving(shape(LLAMA_3_70B), workload, [gpus("A100-80", 1), gpus("L4", 1)], pins)
+    assert short.refusal is not None and short.refusal.reason == "DoesNotFit"
+
+
 def test_a_tail_of_long_contexts_lowers_max_num_seqs() -> None:
     def slots(p95: int) -> int:
         workload = Workload(max_model_len=16384, input_tokens=TokenDistribution(1000, p95))

@@ -21,6 +21,7 @@ from kubernetes.aio.client import Configuration
 
 from pagefleet_operator.kube.credentials import Credentials
 from pagefleet_operator.kube.resources import (
+    AUTOSCALERS,
     CHILDREN,
     EVENTS,
     INFERENCE_DEPLOYMENTS,
@@ -32,7 +33,7 @@ from pagefleet_operator.kube.resources import (
 )
 
 _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-KINDS = (*CHILDREN, INFERENCE_DEPLOYMENTS, NODES, PODS, LEASES, EVENTS, _NAMESPACES)
+KINDS = (*CHILDREN, INFERENCE_DEPLOYMENTS, NODES, PODS, LEASES, EVENTS, AUTOSCALERS, _NAMESPACES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,11 @@ class FakeApi:
 
     def names(self, resource: Resource) -> list[str]:
         return sorted(name for _, name in self.objects[resource])
+
+    @property
+    def watched(self) -> set[Resource]:
+        """Kinds that somebody watches now."""
+        return {resource for resource, _, _ in self._watches}
 
     def writes_to(self, *, but: Resource = LEASES) -> list[Write]:
         return [write for write in self.writes if f"/{but.plural}" not in write.path]

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from pagefleet_operator.kube.resources import (
+    AUTOSCALERS,
     CHILDREN,
     EVENTS,
     INFERENCE_DEPLOYMENTS,
@@ -58,6 +59,7 @@ def test_the_operator_may_do_exactly_what_it_does() -> None:
         place(NODES): READ | {"watch"},
         place(PODS): READ | {"watch"} | WRITE,
         place(EVENTS): {"create"},
+        place(AUTOSCALERS): {"list"},
         **{place(kind): READ | {"watch"} | WRITE for kind in CHILDREN},
         **{place(kind): READ | WRITE for kind in OPTIONAL_CHILDREN},
     }

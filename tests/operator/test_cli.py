@@ -72,7 +72,8 @@ def test_refusal_is_printed_and_fails(tmp_path: Path, model: Path) -> None:
     wanted = body(sizing={"limits": {"minKVTokens": 2_000_000_000}})
     result = invoke(tmp_path, wanted, "plan", "--model", str(model), "--gpu", L4, "-o", "json")
     assert result.exit_code == 1
-    assert json.loads(result.output)["refusal"]["reason"] == "DoesNotFit"
+    refusal = json.loads(result.output)["refusal"]
+    assert refusal["reason"] == "DoesNotFit" and refusal["rejected"]
     table = invoke(tmp_path, wanted, "plan", "--model", str(model), "--gpu", L4)
     assert table.exit_code == 1 and "no plan (DoesNotFit)" in table.output
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.fleet.crash import read_failure
+from pagefleet_operator.fleet.crash import read_failure, read_out_of_memory
 from pagefleet_operator.kube.resources import Manifest
 
 
@@ -59,6 +59,24 @@ def test_a_model_that_cannot_be_fetched() -> None:
     container = {"name": "model", "ready": False, "state": ended(1, "401 from the hub")}
     failure = read_failure([pod(container, init=True)], plan_hash="p")
     assert failure is not None and failure[0] == "ModelFetchFailed"
+
+
+def test_a_copy_of_the_model_that_is_killed_is_no_engine_out_of_memory() -> None:
+    container = {"name": "model", "ready": False, "state": ended(137, reason="OOMKilled")}
+    killed = pod(container, init=True)
+    failure = read_failure([killed], plan_hash="p")
+    assert failure is not None and failure[0] == "ModelFetchFailed"
+    assert read_out_of_memory([killed], plan_hash="p") is None
+
+
+@pytest.mark.parametrize(("plan", "answer"), [("p", True), ("q", False)])
+@pytest.mark.parametrize("state", [ended(1, RECORD), ended(137, reason="OOMKilled")])
+def test_any_engine_of_the_plan_can_run_out_of_memory(
+    state: dict[str, Any], plan: str, answer: bool
+) -> None:
+    other = pod(engine(lastState=ended(1, "Traceback ... boom")))
+    pods = [other, pod(engine(lastState=state))]
+    assert (read_out_of_memory(pods, plan_hash=plan) is not None) is answer
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,18 @@
 """The CRD is what the models say, bounded everywhere, and its copies are the same."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from pagefleet_memory import Rejection
 from pagefleet_operator.crd import build_crd, render_crd
+from pagefleet_operator.fleet.measure import ledger_to_status
+from pagefleet_operator.planning.backoff import Backoff
+from pagefleet_operator.planning.serving_plan import PlanRefusal, ServingPlan
 from pagefleet_operator.spec import CEL_RULES
 from tests.operator.builders import cpu_plan, gpu_plan
 
@@ -99,16 +104,33 @@ def test_columns_read_fields_that_exist() -> None:
         assert path.startswith((".metadata.", ".status.conditions[")) or path in fields, path
 
 
-@pytest.mark.parametrize("plan", [gpu_plan(), cpu_plan()], ids=["gpu", "cpu"])
-def test_status_plan_has_no_field_that_the_server_would_prune(plan: Any) -> None:
-    def check(value: Any, schema: dict[str, Any], path: str) -> None:
-        if isinstance(value, dict) and "properties" in schema:
-            assert set(value) <= set(schema["properties"]), path
-            assert set(schema.get("required", ())) <= set(value), path
-            for key, part in value.items():
-                check(part, schema["properties"][key], f"{path}.{key}")
-        elif isinstance(value, list):
-            for item in value:
-                check(item, schema["items"], f"{path}[]")
+def unknown_to_the_server(value: Any, schema: dict[str, Any], path: str) -> list[str]:
+    """Fields that would be pruned, and required ones that are missing."""
+    if isinstance(value, dict) and "properties" in schema:
+        known, needed = set(schema["properties"]), set(schema.get("required", ()))
+        wrong = [f"{path}.{name}" for name in (set(value) - known) | (needed - set(value))]
+        for key in set(value) & known:
+            wrong += unknown_to_the_server(value[key], schema["properties"][key], f"{path}.{key}")
+        return wrong
+    if isinstance(value, list):
+        return [w for item in value for w in unknown_to_the_server(item, schema["items"], path)]
+    return []
 
-    check(plan.to_status(), SCHEMA["properties"]["status"]["properties"]["plan"], "plan")
+
+STEPPED = replace(gpu_plan(), backoff=Backoff("engine:1", 1, 0.9, "short by 1 GiB"))
+REFUSAL = PlanRefusal("DoesNotFit", "no", (Rejection("one L4", "DoesNotFit", "short", 5),))
+
+
+@pytest.mark.parametrize("plan", [gpu_plan(), cpu_plan(), STEPPED], ids=["gpu", "cpu", "stepped"])
+def test_status_plan_has_no_field_that_the_server_would_prune(plan: ServingPlan) -> None:
+    schema = SCHEMA["properties"]["status"]["properties"]
+    assert unknown_to_the_server(plan.to_status(), schema["plan"], "plan") == []
+
+
+def test_status_refusal_and_measured_have_none_either() -> None:
+    schema = SCHEMA["properties"]["status"]["properties"]
+    assert unknown_to_the_server(REFUSAL.to_status(), schema["refusal"], "refusal") == []
+    terms = [{"name": "weights", "predictedBytes": 2, "measuredBytes": 3}]
+    kv = {"blockSize": 16, "numBlocks": 10, "capacityTokens": 160}
+    measured = ledger_to_status({"terms": terms, "kv": kv, "peakBytes": 7}, now=0.0)
+    assert unknown_to_the_server(measured, schema["measured"], "measured") == []

@@ -35,6 +35,11 @@ async def test_draining_counts_running_and_waiting_requests() -> None:
         assert await client.cancel_drain(replica())
 
 
+async def test_victims_can_be_told_apart_by_the_tokens_they_hold() -> None:
+    async with engine({"running": 1, "waiting": 0, "kvTokens": 640}) as client:
+        assert await client.loads([replica()]) == {"a": EngineLoad(1, kv_tokens=640)}
+
+
 async def test_an_answer_without_counts_is_unknown_not_idle() -> None:
     async with engine({"state": "draining"}) as client:
         assert await client.drain(replica()) is None

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from pagefleet_operator.kube.client import Kube
-from pagefleet_operator.kube.resources import INFERENCE_DEPLOYMENTS, NODES, PODS
+from pagefleet_operator.kube.resources import CHILDREN, INFERENCE_DEPLOYMENTS, NODES, PODS
 from pagefleet_operator.process.health import Health
 from pagefleet_operator.process.leading import Leading
 from pagefleet_operator.process.metrics import OperatorMetrics
@@ -31,7 +31,7 @@ async def term(api: FakeApi, *, resync: float = 300.0) -> AsyncIterator[Health]:
         finally:
             stop.set()
             running.cancel()
-            await asyncio.wait([running], timeout=10)
+            await asyncio.wait([running], timeout=30)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -94,7 +94,7 @@ async def test_watches_catch_up_with_the_first_listing() -> None:
     api.put(NODES, node())
     api.put(INFERENCE_DEPLOYMENTS, infd())
     async with term(api) as health:
-        await until(lambda: "watches" in health.live)
+        await until(lambda: api.watched == {NODES, PODS, INFERENCE_DEPLOYMENTS, *CHILDREN})
         await until(lambda: [check() for check in health.live.values()] == [None] * 4)
 
 

@@ -4,6 +4,7 @@ kubernetes-validate holds each core object against the published schemas; Leader
 PodMonitor are foreign kinds, whose fields are checked by hand.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import kubernetes_validate
@@ -251,3 +252,14 @@ def test_replicas_may_be_given_by_plan() -> None:
     for sizes, expected in (({plan.plan_hash: 4, "other": 1}, 4), ({"other": 1}, 0)):
         built = build_manifests(infd(), plan, replicas=sizes, capabilities=ALL, images=IMAGES)
         assert built[-1]["spec"]["replicas"] == expected
+
+
+def test_engine_and_inspection_pods_pull_with_the_secrets_that_the_chart_names() -> None:
+    images = replace(IMAGES, pull_secrets=("first", "second"))
+    of, plan = infd(hardware=CPU), cpu_plan()
+    built = build_manifests(of, plan, replicas=1, capabilities=ALL, images=images)
+    workload = next(item for item in built if item["kind"] == "Deployment")
+    wanted = [{"name": "first"}, {"name": "second"}]
+    assert pod_spec(workload)["imagePullSecrets"] == wanted
+    assert build_inspection_pod(of, images)["spec"]["imagePullSecrets"] == wanted
+    assert "imagePullSecrets" not in pod_spec(deployment(of, plan))

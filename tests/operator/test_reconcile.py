@@ -191,10 +191,13 @@ async def test_a_model_too_large_is_refused_with_numbers_and_healed_by_an_edit(
     await loop.resolve()
     status, _, message = loop.condition("MemoryFits")
     assert status == "False" and any(digit in message for digit in "0123456789")
+    refusal = loop.status["refusal"]
+    assert "plan" not in loop.status and refusal["message"] == message
+    assert refusal["rejected"][0]["shortByBytes"] > 0
     assert loop.api.names(DEPLOYMENTS) == []
     loop.edit(hardware={"accelerator": "CPU", "cpu": "1", "memory": "4Gi"})
     await loop.look()
-    assert loop.condition("MemoryFits")[0] == "True"
+    assert loop.condition("MemoryFits")[0] == "True" and "refusal" not in loop.status
 
 
 async def test_a_refused_edit_leaves_the_serving_replicas_alone(loop: Loop) -> None:
@@ -297,29 +300,6 @@ async def test_a_deleted_object_is_left_to_its_owner_references(loop: Loop) -> N
     loop.api.remove(INFERENCE_DEPLOYMENTS, "ns", "chat")
     await loop.look()
     assert loop.writes() == []
-
-
-async def test_an_engine_that_ran_out_of_memory_shows_its_record(loop: Loop) -> None:
-    await ready(loop)
-    pod = loop.engine_pods()[0]
-    record = '{"reason": "OutOfMemory", "message": "the KV pool is 1.2 GiB short"}'
-    ended = {"terminated": {"exitCode": 1, "message": record}}
-    crashed = {"name": "engine", "ready": False, "state": {"waiting": {}}, "lastState": ended}
-    loop.api.put(
-        PODS,
-        {
-            **pod,
-            "status": {
-                "phase": "Running",
-                "conditions": [{"type": "Ready", "status": "False"}],
-                "containerStatuses": [crashed],
-            },
-        },
-    )
-    await loop.look()
-    status, reason, message = loop.condition("WorkloadReady")
-    assert (status, reason) == ("False", "OutOfMemory")
-    assert "the KV pool is 1.2 GiB short" in message
 
 
 async def test_events_tell_transitions_once(loop: Loop) -> None:

@@ -6,8 +6,16 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from pagefleet_operator.kube.resources import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES
-from tests.operator.fake_api import FakeApi
+from pagefleet_operator.autoscaling.rivals import find_rivals
+from pagefleet_operator.kube.resources import (
+    AUTOSCALERS,
+    DEPLOYMENTS,
+    INFERENCE_DEPLOYMENTS,
+    NODES,
+    Key,
+    Manifest,
+)
+from tests.operator.fake_api import FakeApi, Fault
 from tests.operator.loop import Loop, infd, loop_over, node
 
 COUNTERS = (
@@ -136,3 +144,45 @@ async def test_between_two_decisions_engines_are_left_alone() -> None:
         loop.clock[0] += 5.0
         await loop.look(times=3)
         assert size(loop) == 1
+
+
+async def test_another_autoscaler_is_named_and_the_size_still_follows() -> None:
+    engines = Engines()
+    async with scaled_loop(engines) as loop:
+        target = {"apiVersion": "pagefleet.io/v1alpha1", "kind": "InferenceDeployment"}
+        loop.api.put(AUTOSCALERS, autoscaler("mine", {**target, "name": "chat"}))
+        await loop.cluster.probe()
+        await rounds(loop, 1)
+        status, reason, message = loop.condition("ScalingActive")
+        assert (status, reason) == ("False", "AutoscalerConflict")
+        assert "HorizontalPodAutoscaler mine" in message
+        engines.usage = 0.95
+        await rounds(loop, 4)
+        assert loop.status["autoscaling"]["desiredReplicas"] > 1
+        loop.api.remove(AUTOSCALERS, "ns", "mine")
+        await loop.cluster.probe()
+        await rounds(loop, 1)
+        assert loop.condition("ScalingActive")[:2] == ("True", "ValidMetricFound")
+
+
+async def test_autoscalers_that_may_not_be_read_stop_nothing() -> None:
+    async with scaled_loop(Engines()) as loop:
+        loop.api.faults = [Fault("GET", "horizontalpodautoscalers", 403)]
+        await loop.cluster.probe()
+        assert loop.api.faults == [] and loop.cluster.autoscalers == []
+
+
+def test_only_autoscalers_of_our_kind_are_rivals() -> None:
+    ours = {"apiVersion": "pagefleet.io/v1alpha1", "kind": "InferenceDeployment", "name": "chat"}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}
+    by_keda = autoscaler("keda-hpa-chat", ours)
+    by_keda["metadata"]["ownerReferences"] = [{"kind": "ScaledObject", "name": "chat-load"}]
+    found = find_rivals([by_keda, autoscaler("web", deployment)])
+    assert found == {Key("ns", "chat"): "ScaledObject chat-load"}
+
+
+def autoscaler(name: str, target: dict[str, str]) -> Manifest:
+    return {
+        "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"scaleTargetRef": target, "maxReplicas": 9},
+    }

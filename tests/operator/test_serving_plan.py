@@ -73,10 +73,13 @@ def test_cpu_plan_says_how_much_memory_there_is() -> None:
     assert plan.gpus_per_pod == 0
 
 
-def test_swap_space_is_part_of_a_cpu_pods_memory() -> None:
-    plan = cpu_plan(hardware={"memory": "4Gi"}, sizing={"kvCache": {"swapSpace": "1Gi"}})
-    assert plan.memory.device_memory_bytes == 3 * GIB
-    assert plan.memory.host_memory_bytes == 4 * GIB
+def test_swap_space_is_refused_before_a_pod_starts() -> None:
+    refusal = plan_on(gpu_node("a"), sizing={"kvCache": {"swapSpace": "1Gi"}})
+    assert isinstance(refusal, PlanRefusal) and refusal.reason == "InvalidPin"
+    assert refusal.message.startswith("spec.sizing.kvCache.swapSpace: 1Gi")
+    assert "set it to 0" in refusal.message
+    plan = must(plan_on(gpu_node("a"), sizing={"kvCache": {"swapSpace": "0"}}))
+    assert flags(plan)["--swap-space"] == "0"
 
 
 @pytest.mark.parametrize("plan", [gpu_plan(), cpu_plan()], ids=["gpu", "cpu"])
@@ -140,6 +143,7 @@ def test_unrelated_node_does_not_change_a_kept_plan() -> None:
     nodes = (gpu_node("a"), gpu_node("b", "NVIDIA-H200"), gpu_node("c", L4, gpus=1))
     kept = must(plan_on(*nodes, previous=first.to_status(), workload=workload))
     assert kept.plan_hash == first.plan_hash
+    assert first.rejected and kept.rejected == first.rejected
 
 
 def test_kept_plan_goes_when_its_nodes_are_gone() -> None:

@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,15 +100,18 @@ class ServerProcess:
 
 
 @contextmanager
-def server_process(model: Path, folder: Path, *flags: str) -> Iterator[ServerProcess]:
-    port = _free_port()
+def server_process(
+    model: Path, folder: Path, *flags: str, variables: Mapping[str, str] | None = None
+) -> Iterator[ServerProcess]:
+    """The command as a pod runs it, with these variables beside those of the tests."""
+    port = free_port()
     record = folder / "termination.json"
     command = [sys.executable, "-m", "pagefleet_engine", "--model", str(model)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--termination-log", str(record)]
     command += ["--device", "cpu", "--dtype", "float32", "--num-gpu-blocks-override", "512"]
     command += ["--max-num-batched-tokens", "256", "--max-num-seqs", "8"]
     command += ["--device-memory-bytes", str(8 * 1024**3)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(variables or {})}
     process = subprocess.Popen([*command, *flags], env=environment)
     try:
         yield ServerProcess(process, f"http://127.0.0.1:{port}", record)
@@ -125,7 +128,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -49,4 +49,5 @@ def _drain_state(service: Service) -> dict[str, object]:
         "state": service.lifecycle.state,
         "running": num_live - waiting,
         "waiting": waiting,
+        "kvTokens": view.stats.kv_used_tokens if view is not None else 0,
     }

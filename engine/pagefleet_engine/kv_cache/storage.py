@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
+from pagefleet_kernels import KVCache, allocate_cache, row_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerKVShape:
@@ -36,29 +38,22 @@ class KVStorage:
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self.keys = [
-            torch.zeros(
-                num_blocks, block_size, each.num_kv_heads, each.head_dim, dtype=dtype, device=device
-            )
-            for each in layers
-        ]
-        self.values = [
-            torch.zeros(
-                num_blocks,
-                block_size,
-                each.num_kv_heads,
-                each.v_head_dim,
-                dtype=dtype,
-                device=device,
-            )
-            for each in layers
-        ]
+
+        def allocate(num_kv_heads: int, width: int) -> KVCache:
+            shape = (num_blocks, block_size, num_kv_heads, width)
+            return allocate_cache(shape, dtype=dtype, device=device)
+
+        self.keys = [allocate(each.num_kv_heads, each.head_dim) for each in layers]
+        self.values = [allocate(each.num_kv_heads, each.v_head_dim) for each in layers]
 
     @property
     def num_bytes(self) -> int:
-        return sum(each.numel() * each.itemsize for each in (*self.keys, *self.values))
+        return sum(each.nbytes for each in (*self.keys, *self.values))
 
 
 def block_bytes(layers: Sequence[LayerKVShape], *, block_size: int, dtype: torch.dtype) -> int:
-    """Bytes of one block over all layers."""
-    return block_size * dtype.itemsize * sum(each.elements_per_token for each in layers)
+    """Bytes of one block over all layers, the scales of quantized rows included."""
+    return block_size * sum(
+        each.num_kv_heads * (row_bytes(each.head_dim, dtype) + row_bytes(each.v_head_dim, dtype))
+        for each in layers
+    )

@@ -46,7 +46,8 @@ class _Names:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._base = f"{model.base_model_prefix}."
-        self._tied = (model._tied_weights_keys or {}) if model.config.tie_word_embeddings else {}
+        is_tied = model.config.tie_word_embeddings
+        self._tied: dict[str, str] = (model._tied_weights_keys or {}) if is_tied else {}
         self._renamings: list[tuple[str, str]] = []
         self.merged: dict[str, list[str]] = {}  # a weight of all experts: those of each expert
         for each in get_model_conversion_mapping(model):

@@ -5,21 +5,42 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pagefleet_operator.manifests.names import ENGINE_CONTAINER, PLAN_HASH_LABEL
+from pagefleet_operator.planning.backoff import OUT_OF_MEMORY
 
 _LONGEST = 1024
 _IMAGE_PROBLEMS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 
+def read_out_of_memory(pods: Iterable[Mapping[str, Any]], *, plan_hash: str) -> str | None:
+    """What the first engine of this plan that died of it, and does not serve again, has left."""
+    for pod in _of_plan(pods, plan_hash):
+        for container in (pod.get("status") or {}).get("containerStatuses") or ():
+            failure = _ended(container) if container["name"] == ENGINE_CONTAINER else None
+            if failure is not None and failure[0] == OUT_OF_MEMORY:
+                return _named(pod, failure[1])
+    return None
+
+
 def read_failure(pods: Iterable[Mapping[str, Any]], *, plan_hash: str) -> tuple[str, str] | None:
     """Reason and message of the first pod of this plan that cannot serve by itself."""
-    for pod in pods:
-        if (pod["metadata"].get("labels") or {}).get(PLAN_HASH_LABEL) != plan_hash:
-            continue
+    for pod in _of_plan(pods, plan_hash):
         failure = _pod_failure(pod)
         if failure is not None:
             reason, message = failure
-            return reason, f"pod {pod['metadata']['name']}: {message}"[:_LONGEST]
+            return reason, _named(pod, message)
     return None
+
+
+def _named(pod: Mapping[str, Any], message: str) -> str:
+    return f"pod {pod['metadata']['name']}: {message}"[:_LONGEST]
+
+
+def _of_plan(pods: Iterable[Mapping[str, Any]], plan_hash: str) -> list[Mapping[str, Any]]:
+    return [
+        pod
+        for pod in pods
+        if (pod["metadata"].get("labels") or {}).get(PLAN_HASH_LABEL) == plan_hash
+    ]
 
 
 def _pod_failure(pod: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -61,7 +82,9 @@ def _record(name: str, ended: Mapping[str, Any]) -> tuple[str, str]:
         return str(record["reason"]), str(record["message"])
     except (ValueError, KeyError, TypeError):
         pass
+    is_engine = name == ENGINE_CONTAINER
+    reason = "EngineFailed" if is_engine else "ModelFetchFailed"
     if ended.get("reason") == "OOMKilled":
-        return "OutOfMemory", f"container {name} was killed: it used more than its memory limit"
-    reason = "EngineFailed" if name == ENGINE_CONTAINER else "ModelFetchFailed"
+        killed = f"container {name} was killed: it used more than its memory limit"
+        return (OUT_OF_MEMORY if is_engine else reason), killed
     return reason, f"container {name} ended with {ended['exitCode']}: {text[-600:]}"

@@ -70,7 +70,7 @@ def _load(answer: Mapping[str, Any] | None) -> EngineLoad | None:
         return None
     return EngineLoad(
         requests=int(answer["running"]) + int(answer["waiting"]),
-        kv_tokens=float(answer.get("kv_tokens", 0)),
+        kv_tokens=float(answer.get("kvTokens", 0)),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagefleet_operator.autoscaling import Decision
+from pagefleet_operator.fleet.crash import read_out_of_memory
 from pagefleet_operator.fleet.drainer import Drainer
 from pagefleet_operator.fleet.measure import LedgerReader
 from pagefleet_operator.fleet.replicas import read_workloads
@@ -75,6 +76,15 @@ class Fleet:
             return None
         stored: Mapping[str, Any] = json.loads(kept["data"]["plan.json"])
         return stored
+
+    def out_of_memory(
+        self, infd: InferenceDeployment, plan: Mapping[str, Any] | None
+    ) -> str | None:
+        """What an engine of this status.plan said when it died of it, if one did."""
+        if plan is None:
+            return None
+        pods = self._cluster.store.children(Key(infd.namespace, infd.name), PODS)
+        return read_out_of_memory(pods, plan_hash=str(plan["hash"]))
 
     def observe(self, infd: InferenceDeployment) -> FleetOutcome:
         """Without a plan nothing is changed: what serves goes on serving."""

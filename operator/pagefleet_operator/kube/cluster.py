@@ -4,13 +4,16 @@ Every answer to a write lands in the store at once, so the next look does not de
 the watch is.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+from pagefleet_operator.kube.api_errors import Forbidden, NotFound
 from pagefleet_operator.kube.capabilities import Capabilities
 from pagefleet_operator.kube.client import Kube
 from pagefleet_operator.kube.image_volumes import supports_image_volumes
 from pagefleet_operator.kube.resources import (
+    AUTOSCALERS,
     CHILDREN,
     INFERENCE_DEPLOYMENTS,
     LEADER_WORKER_SETS,
@@ -26,6 +29,8 @@ from pagefleet_operator.kube.resources import (
 from pagefleet_operator.kube.store import MANAGED_BY, Store
 from pagefleet_operator.process.watch_lag import WatchLag
 
+logger = logging.getLogger(__name__)
+
 
 class Cluster:
     """One API server and what is known of it."""
@@ -35,15 +40,26 @@ class Cluster:
         self._lag = lag
         self.store = Store()
         self.capabilities = Capabilities()
+        self.autoscalers: list[Manifest] = []
         self._namespace = namespace
 
     async def probe(self) -> None:
-        """What the cluster can do now; nodes must be known before."""
+        """What the cluster can do now, and who else scales; nodes must be known before."""
         self.capabilities = Capabilities(
             image_volume=supports_image_volumes(self.store.all(NODES)),
             lws=await self.kube.serves(LEADER_WORKER_SETS),
             pod_monitor=await self.kube.serves(POD_MONITORS),
         )
+
+        self.autoscalers = await self._list_autoscalers()
+
+    async def _list_autoscalers(self) -> list[Manifest]:
+        """Only to warn, so an operator that may not read them goes on without."""
+        try:
+            return await self.kube.list_all(AUTOSCALERS, namespace=self._namespace)
+        except (Forbidden, NotFound) as error:
+            logger.warning("other autoscalers are not looked at: %r", error)
+            return []
 
     def optional_kinds(self) -> list[Resource]:
         served = (self.capabilities.lws, self.capabilities.pod_monitor)

@@ -42,6 +42,20 @@ def transitions(
     ]
 
 
+def memory_steps(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> list[Happening]:
+    """A step that the plan (status.plan) took down because engines ran out of memory."""
+    if not after or _steps(after) <= _steps(before):
+        return []
+    return [Happening("MemoryLowered", after["notes"][0], warning=True)]
+
+
+def _steps(plan: Mapping[str, Any] | None) -> int:
+    record = (plan or {}).get("backoff") or {}
+    return int(record.get("steps", 0))
+
+
 def _is_beginning(entry: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     """What is not known, not ready or not moving at the start is no news."""
     if entry["type"] in known or entry["status"] == "True":

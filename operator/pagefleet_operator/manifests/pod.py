@@ -42,6 +42,7 @@ def build_pod_template(
         "securityContext": pod_security_context(),
         "containers": [_engine(plan, volume, images, role=role)],
         "volumes": _volumes(plan, volume),
+        **images.pod_fields,
         **build_placement(infd, plan),
     }
     if volume.init_containers:

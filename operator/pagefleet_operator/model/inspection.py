@@ -93,6 +93,7 @@ def build_inspection_pod(
         "securityContext": pod_security_context(),
         "containers": [container],
         "volumes": [*volume.volumes, {"name": "tmp", "emptyDir": {}}],
+        **images.pod_fields,
     }
     if volume.init_containers:
         spec["initContainers"] = volume.init_containers

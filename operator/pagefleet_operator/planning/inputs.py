@@ -1,6 +1,6 @@
 """What the planner is asked: the spec in the memory model's words."""
 
-from pagefleet_memory import ModelShape, Pins, TokenDistribution, Workload
+from pagefleet_memory import LimitError, ModelShape, Pins, TokenDistribution, Workload
 from pagefleet_operator.planning.hashing import short_hash
 from pagefleet_operator.spec import InferenceDeployment, InferenceDeploymentSpec
 from pagefleet_operator.spec.quantity import quantity_bytes
@@ -25,7 +25,7 @@ def planner_workload(spec: InferenceDeploymentSpec) -> Workload:
 def planner_pins(spec: InferenceDeploymentSpec) -> Pins:
     sizing, hardware = spec.sizing_or_default, spec.hardware_or_default
     utilization = sizing.gpu_memory_utilization
-    swap = quantity_bytes(spec.kv_cache.swap_space) if spec.kv_cache.swap_space else None
+    _refuse_swap_space(spec.kv_cache.swap_space)
     memory = quantity_bytes(hardware.memory) if hardware.memory else None
     return Pins(
         dtype=spec.model.dtype,
@@ -37,13 +37,22 @@ def planner_pins(spec: InferenceDeploymentSpec) -> Pins:
         tensor_parallel_size=spec.parallelism.tensor,
         pipeline_parallel_size=spec.parallelism.pipeline,
         gpu_memory_utilization=float(utilization) if utilization else None,
-        swap_space_bytes=swap,
         products=hardware.products or (),
         max_gpus=spec.limits.max_gpus,
         min_kv_tokens=spec.limits.min_kv_tokens,
-        # The pod's memory holds the swapped blocks too.
-        device_memory_bytes=None if memory is None else memory - (swap or 0),
+        device_memory_bytes=memory,
     )
+
+
+def _refuse_swap_space(swap_space: str | None) -> None:
+    """The engine preempts by recompute only and does not start with swap space."""
+    if swap_space is not None and quantity_bytes(swap_space) > 0:
+        raise LimitError(
+            f"{swap_space} is asked for, but preempted requests are recomputed",
+            field="spec.sizing.kvCache.swapSpace",
+            value=swap_space,
+            hint="remove it, or set it to 0",
+        )
 
 
 def cpu_cores(spec: InferenceDeploymentSpec, shape: ModelShape, dtype: str) -> str:

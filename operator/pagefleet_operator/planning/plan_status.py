@@ -1,12 +1,13 @@
 """status.plan: a ServingPlan as the JSON that users and `pagefleet plan` read."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pagefleet_memory import Ledger, Rejection
 from pagefleet_operator.planning.engine_args import share_text
 
 if TYPE_CHECKING:
-    from pagefleet_operator.planning.serving_plan import ServingPlan
+    from pagefleet_operator.planning.serving_plan import PlanRefusal, ServingPlan
 
 MOST_REJECTED = 16
 MOST_NOTES = 16
@@ -14,7 +15,7 @@ MOST_NOTES = 16
 
 def plan_to_status(plan: "ServingPlan") -> dict[str, Any]:
     memory = plan.memory
-    return {
+    status: dict[str, Any] = {
         "hash": plan.plan_hash,
         "inputsHash": plan.inputs_hash,
         "accelerator": _accelerator(plan),
@@ -29,10 +30,31 @@ def plan_to_status(plan: "ServingPlan") -> dict[str, Any]:
         "notes": list(memory.notes[:MOST_NOTES]),
         "rejected": rejected_to_status(plan.rejected),
     }
+    if plan.backoff.steps:
+        status["notes"] = [plan.backoff.note(), *status["notes"]][:MOST_NOTES]
+        status["backoff"] = plan.backoff.to_status()
+    return status
+
+
+def refusal_to_status(refusal: "PlanRefusal") -> dict[str, Any]:
+    """status.refusal, which stands where status.plan would."""
+    return {
+        "reason": refusal.reason,
+        "message": refusal.message,
+        "rejected": rejected_to_status(refusal.rejected),
+    }
 
 
 def rejected_to_status(rejected: tuple[Rejection, ...]) -> list[dict[str, Any]]:
     return [_rejection(rejection) for rejection in rejected[:MOST_REJECTED]]
+
+
+def rejected_from_status(plan: Mapping[str, Any]) -> tuple[Rejection, ...]:
+    """Of a status.plan."""
+    return tuple(
+        Rejection(entry["option"], entry["reason"], entry["message"], entry.get("shortByBytes"))
+        for entry in plan.get("rejected") or ()
+    )
 
 
 def _accelerator(plan: "ServingPlan") -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pagefleet_memory import (
     Rejection,
     plan_serving,
 )
+from pagefleet_operator.planning.backoff import Backoff, next_backoff, recorded_backoff
 from pagefleet_operator.planning.engine_args import build_engine_args
 from pagefleet_operator.planning.hashing import short_hash
 from pagefleet_operator.planning.images import Images
@@ -25,7 +26,11 @@ from pagefleet_operator.planning.inputs import (
     planner_workload,
 )
 from pagefleet_operator.planning.inventory import Inventory
-from pagefleet_operator.planning.plan_status import plan_to_status
+from pagefleet_operator.planning.plan_status import (
+    plan_to_status,
+    refusal_to_status,
+    rejected_from_status,
+)
 from pagefleet_operator.spec import InferenceDeployment
 
 NO_ACCELERATOR = "NoAccelerator"  # nothing to plan for, so a question of capacity, not of memory
@@ -48,6 +53,7 @@ class ServingPlan:
     revision: str
     cpu: str  # cores of a CPU pod
     needs_fast_bf16: bool
+    backoff: Backoff
 
     @property
     def limits(self) -> EngineLimits:
@@ -80,6 +86,10 @@ class PlanRefusal:
     message: str
     rejected: tuple[Rejection, ...] = ()
 
+    def to_status(self) -> dict[str, Any]:
+        """status.refusal."""
+        return refusal_to_status(self)
+
 
 def make_serving_plan(
     infd: InferenceDeployment,
@@ -89,6 +99,7 @@ def make_serving_plan(
     images: Images,
     *,
     previous: Mapping[str, Any] | None = None,
+    out_of_memory: str | None = None,
     spanning: bool = True,
 ) -> ServingPlan | PlanRefusal:
     """Plan against all nodes, whatever is free on them.
@@ -99,16 +110,17 @@ def make_serving_plan(
     goes restarts no engine, even where it would allow a better plan; an edit of the spec plans
     anew.
 
+    `out_of_memory`: what an engine of `previous` said when it died, so the plan gives up a little.
     `spanning` False (no LeaderWorkerSet in the cluster) keeps a replica on one node.
     """
     groups = inventory.node_groups(infd.spec)
     if not groups:
         return _no_accelerator(infd, inventory)
-    if spanning:
-        return plan_on_groups(infd, shape, revision, groups, images, previous=previous)
-    single = tuple(replace(group, nodes=1) for group in groups)
-    found = plan_on_groups(infd, shape, revision, single, images, previous=previous)
-    if isinstance(found, PlanRefusal):
+    reachable = groups if spanning else tuple(replace(group, nodes=1) for group in groups)
+    found = plan_on_groups(
+        infd, shape, revision, reachable, images, previous=previous, out_of_memory=out_of_memory
+    )
+    if isinstance(found, PlanRefusal) and not spanning:
         spread = plan_on_groups(infd, shape, revision, groups, images)
         return _suggest_groups_of_pods(found, spread)
     return found
@@ -122,57 +134,75 @@ def plan_on_groups(
     images: Images,
     *,
     previous: Mapping[str, Any] | None = None,
+    out_of_memory: str | None = None,
 ) -> ServingPlan | PlanRefusal:
     """As make_serving_plan, on groups of nodes that are given."""
     asked = inputs_hash(infd, shape, revision)
+    question = _Question(infd, shape, revision, tuple(groups), images, asked)
+    if not previous or previous.get("inputsHash") != asked:
+        return _plan_anew(question)
+    taken = recorded_backoff(previous, engine_image=images.engine)
+    kept = _keep(question, previous, taken)
+    if kept is None:
+        return _plan_anew(question)
+    # Where this image would run otherwise than the engines that died, it is tried first.
+    if out_of_memory and kept.plan_hash == previous["hash"]:
+        lower = next_backoff(infd.spec, previous, taken, cause=out_of_memory)
+        return (_keep(question, previous, lower) if lower else None) or kept
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What a plan answers, and where."""
+
+    infd: InferenceDeployment
+    shape: ModelShape
+    revision: str
+    groups: tuple[NodeGroup, ...]
+    images: Images
+    inputs_hash: str
+
+    def search(self, pins: Pins, groups: tuple[NodeGroup, ...]) -> PlanResult:
+        spec = self.infd.spec
+        objective = spec.sizing_or_default.objective or "MinGPUs"
+        return plan_serving(self.shape, planner_workload(spec), groups, pins, objective=objective)
+
+
+def _plan_anew(question: _Question) -> ServingPlan | PlanRefusal:
     try:
-        result = _kept(infd, shape, groups, previous, asked) or _search(infd, shape, groups)
+        result = question.search(planner_pins(question.infd.spec), question.groups)
     except MemoryModelError as error:
         return PlanRefusal("InvalidPin", str(error))
     if result.chosen is None:
         return _refusal(result)
-    return _serving_plan(infd, shape, revision, images, result.chosen, result.rejected, asked)
+    return _serving_plan(question, result.chosen, result.rejected, Backoff(question.images.engine))
 
 
-def _search(
-    infd: InferenceDeployment,
-    shape: ModelShape,
-    groups: Sequence[NodeGroup],
-    pins: Pins | None = None,
-) -> PlanResult:
-    return plan_serving(
-        shape,
-        planner_workload(infd.spec),
-        tuple(groups),
-        pins or planner_pins(infd.spec),
-        objective=infd.spec.sizing_or_default.objective or "MinGPUs",
-    )
-
-
-def _kept(
-    infd: InferenceDeployment,
-    shape: ModelShape,
-    groups: Sequence[NodeGroup],
-    previous: Mapping[str, Any] | None,
-    asked: str,
-) -> PlanResult | None:
+def _keep(question: _Question, previous: Mapping[str, Any], backoff: Backoff) -> ServingPlan | None:
     """The previous plan's choice put through the planner again; None when it no longer stands."""
-    if not previous or previous.get("inputsHash") != asked:
-        return None
-    chosen = previous["chosen"]
+    infd, chosen = question.infd, previous["chosen"]
     product = previous["accelerator"]["product"]
-    same = [group for group in groups if group.accelerator.name == product]
+    same = tuple(group for group in question.groups if group.accelerator.name == product)
     if not same or _lost_fast_bf16(infd, same, chosen["dtype"]):
         return None
+    pins = planner_pins(infd.spec)
     pins = replace(
-        planner_pins(infd.spec),
+        pins,
         dtype=chosen["dtype"],
         kv_cache_dtype=chosen["kvCacheDtype"],
         tensor_parallel_size=chosen["tensorParallelSize"],
         pipeline_parallel_size=chosen["pipelineParallelSize"],
+        gpu_memory_utilization=backoff.utilization or pins.gpu_memory_utilization,
     )
-    result = _search(infd, shape, same, pins)
-    return result if result.chosen is not None else None
+    try:
+        result = question.search(pins, same)
+    except MemoryModelError:
+        return None
+    if result.chosen is None:
+        return None
+    # This search saw only one option; the others were passed over when the plan was made.
+    return _serving_plan(question, result.chosen, rejected_from_status(previous), backoff)
 
 
 def _lost_fast_bf16(infd: InferenceDeployment, groups: Sequence[NodeGroup], dtype: str) -> bool:
@@ -182,19 +212,17 @@ def _lost_fast_bf16(infd: InferenceDeployment, groups: Sequence[NodeGroup], dtyp
 
 
 def _serving_plan(
-    infd: InferenceDeployment,
-    shape: ModelShape,
-    revision: str,
-    images: Images,
+    question: _Question,
     memory: MemoryPlan,
     rejected: tuple[Rejection, ...],
-    asked: str,
+    backoff: Backoff,
 ) -> ServingPlan:
+    infd, images = question.infd, question.images
     arguments = build_engine_args(infd, memory)
     on_cpu = memory.accelerator.kind == "CPU"
-    cpu = cpu_cores(infd.spec, shape, memory.limits.dtype) if on_cpu else ""
+    cpu = cpu_cores(infd.spec, question.shape, memory.limits.dtype) if on_cpu else ""
     identity = {
-        "model": [infd.spec.model.uri, revision, infd.spec.model.secret_name],
+        "model": [infd.spec.model.uri, question.revision, infd.spec.model.secret_name],
         "arguments": arguments,
         "image": images.engine,
         "accelerator": memory.accelerator.name,
@@ -204,16 +232,17 @@ def _serving_plan(
     }
     return ServingPlan(
         plan_hash=short_hash(identity),
-        inputs_hash=asked,
+        inputs_hash=question.inputs_hash,
         memory=memory,
         rejected=rejected,
         engine_args=arguments,
         engine_image=images.engine,
-        revision=revision,
+        revision=question.revision,
         cpu=cpu,
         needs_fast_bf16=on_cpu
         and memory.limits.dtype == "bfloat16"
         and infd.spec.model.dtype != "bfloat16",
+        backoff=backoff,
     )
 
 

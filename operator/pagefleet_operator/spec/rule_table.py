@@ -123,7 +123,7 @@ CEL_RULES: tuple[CelRule, ...] = (
         path=("model",),
         expression="!has(self.secretName) || self.uri.startsWith('hf://')",
         message="secretName is the access token of hf:// models; images are pulled with the "
-        "namespace's imagePullSecrets",
+        "chart's images.pullSecrets",
         field="spec.model.secretName",
         holds=lambda spec: spec.model.secret_name is None or spec.model.uri.startswith("hf://"),
         accepted={"model": {"uri": "hf://example/model", "secretName": "hub-token"}},

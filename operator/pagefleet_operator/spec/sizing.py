@@ -26,15 +26,16 @@ class KVCache(SpecPart):
     dtype: Literal["auto", "fp8_e4m3", "int8"] | None = Field(
         default=None,
         description="Number format of the cache; an 8-bit format halves the memory per token and "
-        "costs a little accuracy. Absent or auto: that of the computation.",
+        "costs a little accuracy. int8 works everywhere, fp8_e4m3 on CPUs and on GPUs of compute "
+        "capability 8.9 and above. Absent or auto: that of the computation.",
     )
     block_size: Literal[8, 16, 32, 64, 128] | None = Field(
         default=None, description="Tokens in one block. Absent: 16."
     )
     swap_space: Quantity | None = Field(
         default=None,
-        description="Host memory for the blocks of preempted requests, such as 4Gi. Absent: none, "
-        "preempted requests are recomputed.",
+        description="Host memory for the blocks of preempted requests. This version recomputes "
+        "them: only 0 works. Absent: none, preempted requests are recomputed.",
     )
 
 

@@ -98,6 +98,16 @@ class RejectedStatus(SpecPart):
     short_by_bytes: Bytes | None = Field(default=None, description="What it lacks.")
 
 
+class BackoffStatus(SpecPart):
+    """What the plan gave up because engines ran out of memory."""
+
+    steps: Number = Field(description="How often gpuMemoryUtilization was lowered; at most twice.")
+    engine_image: Sentence = Field(
+        description="The engine's image that it holds for; another one starts without."
+    )
+    message: Sentence = Field(description="What the engine said that ran out last.")
+
+
 class PlanStatus(SpecPart):
     """How the model is laid out, and where every byte goes."""
 
@@ -124,6 +134,19 @@ class PlanStatus(SpecPart):
     )
     rejected: tuple[RejectedStatus, ...] = Field(
         default=(), max_length=16, description="Plans considered and not chosen."
+    )
+    backoff: BackoffStatus | None = Field(
+        default=None, description="What the plan gave up because engines ran out of memory."
+    )
+
+
+class RefusalStatus(SpecPart):
+    """Why there is no plan."""
+
+    reason: Word = Field(description="Why, in one word, as in the condition MemoryFits.")
+    message: Sentence = Field(description="Why, with numbers, and what would fit.")
+    rejected: tuple[RejectedStatus, ...] = Field(
+        default=(), max_length=16, description="Plans that were considered."
     )
 
 
@@ -205,6 +228,9 @@ class InferenceDeploymentStatus(SpecPart):
     )
     plan: PlanStatus | None = Field(
         default=None, description="How the model is laid out, and where every byte goes."
+    )
+    refusal: RefusalStatus | None = Field(
+        default=None, description="Why there is no plan; absent while there is one."
     )
     autoscaling: AutoscalingStatus | None = Field(
         default=None, description="What the autoscaler wants, and why."
