@@ -32,7 +32,7 @@ test: lint types unit e2e ## lint, types, unit tests and the end-to-end tier
 
 .PHONY: unit
 unit: dev model ## unit tests: no cluster, no GPU, no network
-	$(PY) -m pytest tests
+	OMP_NUM_THREADS=1 $(PY) -m pytest tests -n 2 --dist loadfile
 
 .PHONY: lint
 lint: dev ## ruff, formatting and the import arrows

@@ -79,6 +79,11 @@ class Buildah:
         """Drop what a build that was interrupted left behind."""
         self._run("rm", "--all")
 
+    def unmount(self) -> None:
+        """Unmount what is below our folder: buildah leaves the mounts of `RUN --mount` behind."""
+        for point in mounts_below(self.folder, Path("/proc/self/mounts").read_text()):
+            run(["umount", point])
+
     def _run(self, *arguments: str) -> str:
         environment = {**os.environ, "TMPDIR": str(self.scratch)}
         return run(self._command(*arguments), env=environment, timeout=LONGEST_BUILD)
@@ -86,6 +91,13 @@ class Buildah:
     def _command(self, *arguments: str) -> Sequence[str]:
         storage = ["--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run")]
         return ["buildah", *storage, "--storage-driver", "overlay", *arguments]
+
+
+def mounts_below(folder: Path, table: str) -> list[str]:
+    """Mount points of a mount table at or below the folder, the innermost first."""
+    points = [line.split()[1] for line in table.splitlines()]
+    inside = [point for point in points if Path(point).is_relative_to(folder)]
+    return sorted(inside, key=len, reverse=True)
 
 
 def _bytes(text: str) -> int:

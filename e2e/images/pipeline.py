@@ -85,7 +85,10 @@ def _storage(progress: Progress) -> Iterator[Buildah]:
         shutil.rmtree(buildah.scratch, ignore_errors=True)
         buildah.scratch.mkdir()
         buildah.clean()
-        yield buildah
+        try:
+            yield buildah
+        finally:
+            buildah.unmount()
 
 
 def _missing_packages() -> list[str]:
