@@ -16,7 +16,7 @@ help: ## list the commands
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@test -x $(UV) || $(PY) -m pip install --quiet uv
-	$(UV) pip sync --quiet --python $(PY) requirements.lock
+	$(UV) pip sync --quiet --compile-bytecode --python $(PY) requirements.lock
 	$(UV) pip install --quiet --python $(PY) --no-deps --editable .
 	@touch $@
 

@@ -79,11 +79,14 @@ class ModelRunner:
         counts = torch.tensor(inputs.num_tokens, device=self._device)
         rows = torch.arange(len(inputs.num_tokens), device=self._device).repeat_interleave(counts)
         blocks = tables[rows, positions // self._block_size]
+        offsets = positions % self._block_size
+        if bool((offsets == 0).any()):
+            self._layers.storage.clear(blocks[offsets == 0])
         return AttentionMetadata(
             query_starts=tuple(query_starts),
             seq_lens=tuple(map(sum, zip(inputs.num_computed, inputs.num_tokens, strict=True))),
             block_tables=tables,
-            slot_mapping=blocks * self._block_size + positions % self._block_size,
+            slot_mapping=blocks * self._block_size + offsets,
         )
 
     def _block_tables(self, block_tables: "Sequence[array[int]]") -> torch.Tensor:

@@ -46,6 +46,15 @@ class KVStorage:
         self.keys = [allocate(each.num_kv_heads, each.head_dim) for each in layers]
         self.values = [allocate(each.num_kv_heads, each.v_head_dim) for each in layers]
 
+    def clear(self, blocks: torch.Tensor) -> None:
+        """Zero blocks before their first row is written: a failed request may have left a NaN.
+
+        Quantized caches do this themselves.
+        """
+        for cache in (*self.keys, *self.values):
+            if isinstance(cache, torch.Tensor):
+                cache.index_fill_(0, blocks, 0)
+
     @property
     def num_bytes(self) -> int:
         return sum(each.nbytes for each in (*self.keys, *self.values))

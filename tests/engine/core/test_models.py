@@ -164,6 +164,21 @@ def test_a_nan_in_the_weights_of_one_token_fails_only_the_request_that_uses_it(
     core.check_integrity()
 
 
+def test_blocks_of_a_request_that_failed_by_a_nan_serve_the_next_ones(tmp_path: Path) -> None:
+    model = save_model(tmp_path, "llama", {"tie_word_embeddings": False})
+    with torch.no_grad():
+        model.get_input_embeddings().weight[90] = float("nan")
+    model.save_pretrained(tmp_path)
+    core = engine_for(tmp_path)
+    avoid = {90: -100.0}
+    sampling = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, logit_bias=avoid)
+    failed = LLM(core).generate([[90] * 30] * 4, sampling)
+    assert all(each.error for each in failed)
+    later = LLM(core).generate([[5, 6, 7], [8, 9, 10, 11]], sampling)
+    assert [each.error for each in later] == [None, None]
+    assert [len(each.token_ids) for each in later] == [4, 4]
+
+
 def test_a_step_reads_no_block_of_another_sequence(tmp_path: Path) -> None:
     save_model(tmp_path, "llama", {})
     core = engine_for(tmp_path, max_num_batched_tokens=64)
