@@ -14,6 +14,7 @@ from e2e.cluster.dns import is_available
 from e2e.cluster.errors import ComponentCrashed
 from e2e.cluster.leftovers import MachineState, leftovers
 from e2e.cluster.status import describe
+from e2e.cluster.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,7 @@ def kill(cluster: LocalCluster, name: str) -> None:
     record = cluster.processes.record(name)
     assert record is not None and record.is_running, name
     os.kill(record.pid, signal.SIGKILL)
+    wait_until(lambda: not record.is_running, what=f"the end of {name}", timeout=10)
 
 
 def test_down_leaves_the_machine_as_it_was(cluster: LocalCluster) -> None:
