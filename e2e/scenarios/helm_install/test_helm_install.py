@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster.errors import CommandFailed
+from e2e.cluster.waiting import wait_until
 from e2e.stack import CHART, OPERATOR_NAMESPACE, Stack
 
 KINDS = (
@@ -28,10 +29,14 @@ def test_uninstall_leaves_the_crd_alone(stack: Stack, tmp_path: Path) -> None:
     values.write_text(stack.run_helm("get", "values", "pagefleet", "-o", "yaml"))
     stack.run_helm("uninstall", "pagefleet", "--wait")
     try:
-        left = stack.kubectl("get", KINDS, "-A", "-o", "name").split()
-        assert [name for name in left if "pagefleet-operator" in name] == []
+        wait_until(lambda: not _left(stack), what="nothing of the operator", timeout=60)
         assert stack.kubectl.get("crd", "inferencedeployments.pagefleet.io") is not None
     finally:
         stack.run_helm("install", "pagefleet", str(CHART), "-f", str(values))
         operator = stack.kubectl.inside(OPERATOR_NAMESPACE)
         operator("rollout", "status", "deployment/pagefleet-operator", "--timeout=120s")
+
+
+def _left(stack: Stack) -> list[str]:
+    names = stack.kubectl("get", KINDS, "-A", "-o", "name").split()
+    return [name for name in names if "pagefleet-operator" in name]
