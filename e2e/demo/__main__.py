@@ -11,7 +11,7 @@ from e2e.demo.on_this_machine import run_on_this_machine
 
 EXPECTED = """\
 What will happen, with the time it takes the first time / when it was done before:
-  1  build Kubernetes and the images, start the cluster     8-12 min / 30 s
+  1  build Kubernetes and the images, start the cluster    11-15 min / 30 s
   2  install the operator with Helm                           10-20 s / 5 s
   3  apply examples/smollm2-cpu.yaml, wait until it is Ready  20-60 s / 0 s
   4  ask a question and stream the answer                          5 s
