@@ -77,7 +77,7 @@ CORE = GoModule(
         *kubernetes_stamps(KUBERNETES_VERSION),
         f"helm.sh/helm/v4/internal/version.version={HELM_VERSION}",
     ),
-    usual_seconds=420,
+    usual_seconds=600,
     needed_bytes=6 * GIB,
 )
 ETCD = GoModule(
