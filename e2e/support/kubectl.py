@@ -94,10 +94,3 @@ def is_true(item: Object, kind: str) -> bool:
     found = condition(item, kind)
     current = found.get("observedGeneration") == item["metadata"]["generation"]
     return current and found.get("status") == "True"
-
-
-def is_false(item: Object, kind: str) -> bool:
-    """Whether the condition is refused for the generation that the user sees."""
-    found = condition(item, kind)
-    current = found.get("observedGeneration") == item["metadata"]["generation"]
-    return current and found.get("status") == "False"

@@ -40,9 +40,6 @@ class BlockManager:
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def can_ever_hold(self, num_tokens: int) -> bool:
-        return self.blocks_for(num_tokens) <= self.pool.num_blocks
-
     def find_cached(self, sequence: Sequence) -> list[int]:
         """The blocks that hold this sequence's beginning, all but its last token at most."""
         if not self.enable_prefix_caching:

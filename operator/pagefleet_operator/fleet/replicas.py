@@ -1,6 +1,5 @@
 """Workloads and their replicas as observed: what the rollout and the drain planner look at."""
 
-import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,13 +122,6 @@ def read_replica(pod: Manifest) -> Replica:
         released=DELETION_COST in annotations,
         ordinal=None if index is None else int(index),
     )
-
-
-def age_seconds(timestamp: str, *, now: float) -> float:
-    """Seconds since an RFC 3339 time; 0 for none."""
-    if not timestamp:
-        return 0.0
-    return now - datetime.datetime.fromisoformat(timestamp).timestamp()
 
 
 def _is_unschedulable(condition: Mapping[str, Any]) -> bool:
