@@ -44,6 +44,8 @@ def kubectl(cluster: LocalCluster) -> Iterator[Kubectl]:
     kubectl.apply(json.dumps(_pod(image.name)))
     kubectl("-n", NAMESPACE, "expose", "pod", POD, f"--port={PORT}")
     kubectl("-n", NAMESPACE, "wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=60s")
+    service = readyz(kubectl, "service", "{.spec.clusterIP}")
+    wait_until(lambda: is_served(service), what="the Service to have its endpoint", timeout=30)
     yield kubectl
     kubectl("delete", "namespace", NAMESPACE, timeout=120)
 
@@ -78,8 +80,7 @@ def test_pod_reaches_the_host(kubectl: Kubectl, tmp_path: Path) -> None:
     ("kind", "path"), [("pod", "{.status.podIP}"), ("service", "{.spec.clusterIP}")]
 )
 def test_host_reaches_pods_and_services(kubectl: Kubectl, kind: str, path: str) -> None:
-    address = kubectl("-n", NAMESPACE, "get", kind, POD, "-o", f"jsonpath={path}")
-    assert fetch(f"http://{address}:{PORT}/readyz") == "ok"
+    assert fetch(readyz(kubectl, kind, path)) == "ok"
 
 
 def test_logs_come_through_the_api_server(kubectl: Kubectl) -> None:
@@ -116,6 +117,12 @@ def test_memory_limit_ends_the_container_that_exceeds_it(kubectl: Kubectl) -> No
 def in_pod(kubectl: Kubectl, *arguments: str) -> str:
     """Run kubectl inside the pod, through exec."""
     return kubectl("-n", NAMESPACE, "exec", POD, "--", "/kubectl", "--cache-dir=/tmp", *arguments)
+
+
+def readyz(kubectl: Kubectl, kind: str, path: str) -> str:
+    """The URL at which the pod passes on the API server's readiness, by pod or Service address."""
+    address = kubectl("-n", NAMESPACE, "get", kind, POD, "-o", f"jsonpath={path}")
+    return f"http://{address}:{PORT}/readyz"
 
 
 def fetch(url: str) -> str:
