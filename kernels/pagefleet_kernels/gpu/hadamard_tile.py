@@ -46,4 +46,5 @@ def hadamard(first_row, first_column, SIZE: tl.constexpr, INT4_GROUP: tl.constex
     parity = parity ^ (parity >> 4)
     parity = parity ^ (parity >> 2)
     parity = (parity ^ (parity >> 1)) & 1
-    return tl.where(row // INT4_GROUP == column // INT4_GROUP, 1.0 - 2.0 * parity, 0.0)
+    sign = tl.where(parity == 1, -1.0, 1.0)
+    return tl.where(row // INT4_GROUP == column // INT4_GROUP, sign, 0.0)
