@@ -14,6 +14,7 @@ from pagefleet_kernels.gpu.attention_kernel import attention_kernel
 from pagefleet_kernels.gpu.checks import check_attention, check_block_ids
 from pagefleet_kernels.gpu.constants import (
     attention_constants,
+    codes_of,
     record_stride,
     scales_of,
     shape_of,
@@ -44,7 +45,7 @@ class _Partial:
     """Results of splits, to be merged."""
 
     values: torch.Tensor  # [num_seqs, most_query, num_heads, splits, v_head_dim]
-    lse: torch.Tensor  # [num_seqs, most_query, num_heads, splits] float32
+    stats: torch.Tensor  # [num_seqs, most_query, num_heads, splits, 2] float32
     split: SplitLaunch
 
 
@@ -166,7 +167,7 @@ def _decode(call: _Call, most_query: int, *, is_deterministic: bool) -> None:
     rows = (num_seqs, most_query, call.shape.num_heads, split.splits)
     partial = _Partial(
         call.query.new_empty(*rows, call.shape.v_head_dim),
-        call.query.new_empty(rows, dtype=torch.float32),
+        call.query.new_empty(*rows, 2, dtype=torch.float32),
         split,
     )
     _attend(call, grid, tile, bounds=(1, most_query), partial=partial)
@@ -197,9 +198,9 @@ def _attend(
     attention_kernel[grid](
         query,
         out,
-        None if partial is None else partial.lse,
-        cache.k_codes,
-        cache.v_codes,
+        None if partial is None else partial.stats,
+        codes_of(cache.keys, is_value=False),
+        codes_of(cache.values, is_value=True),
         scales_of(cache.keys).tensor,
         scales_of(cache.values).tensor,
         tables,
@@ -213,6 +214,7 @@ def _attend(
         call.metadata.num_seqs,
         *bounds,
         1 if partial is None else partial.split.splits,
+        0 if partial is None else partial.split.splits.bit_length() - 1,
         0 if partial is None else partial.split.split_tokens,
         *query.stride()[:2],
         *call.out.stride()[:2],
@@ -238,7 +240,7 @@ def _reduce(call: _Call, partial: _Partial, most_query: int) -> None:
     reduce_kernel[grid](
         call.out,
         partial.values,
-        partial.lse,
+        partial.stats,
         call.lengths.query_starts,
         call.sinks,
         most_query,

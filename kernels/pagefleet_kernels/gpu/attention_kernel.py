@@ -14,7 +14,7 @@ Scores are in units of log2: `scale`, `softcap` and the slopes come multiplied w
 import triton
 import triton.language as tl
 
-from pagefleet_kernels.gpu.cache_tile import load_int4, load_rows, load_scales, number_type
+from pagefleet_kernels.gpu.cache_tile import load_int4, load_rows, load_scales, number_type, unpack
 from pagefleet_kernels.gpu.hadamard_tile import rotate_halves
 
 
@@ -25,6 +25,7 @@ from pagefleet_kernels.gpu.hadamard_tile import rotate_halves
         "least_query",
         "most_query",
         "splits",
+        "split_shift",
         "split_tokens",
         "table_stride",
         "record_stride",
@@ -34,7 +35,7 @@ def attention_kernel(
     query_ptr,  # [num_tokens, num_heads, K_WIDTH]
     # [num_tokens, num_heads, V_WIDTH], with SPLIT [num_seqs, most_query, num_heads, splits, V_WIDTH]
     out_ptr,
-    lse_ptr,  # with SPLIT float32 [num_seqs, most_query, num_heads, splits]
+    stats_ptr,  # with SPLIT float32 [num_seqs, most_query, num_heads, splits, 2] maximum and sum
     k_ptr,
     v_ptr,
     k_scale_ptr,
@@ -51,7 +52,8 @@ def attention_kernel(
     least_query,  # sequences with fewer or more tokens than these bounds are another launch's
     most_query,
     splits,
-    split_tokens,  # keys of a split; 0: the keys of a sequence divided evenly
+    split_shift,  # log2 of splits, where the keys of a sequence are divided evenly
+    split_tokens,  # else the keys of a split
     query_token_stride,
     query_head_stride,
     out_token_stride,
@@ -66,6 +68,7 @@ def attention_kernel(
     V_PADDED: tl.constexpr,
     K_FORMAT: tl.constexpr,
     V_FORMAT: tl.constexpr,
+    V_HALVES: tl.constexpr,  # 0: whole rows, 1: lower and upper half, 2: even and odd columns
     K_TYPE: tl.constexpr,  # of the products with keys and with values
     V_TYPE: tl.constexpr,
     K_UNITS: tl.constexpr,  # elements in 16 bytes
@@ -125,7 +128,7 @@ def attention_kernel(
     tiles = tl.cdiv(tl.maximum(stop_key - start_key, 0), TILE)
     first_tile = 0
     if SPLIT:
-        tiles_each = tl.cdiv(tiles, splits)
+        tiles_each = (tiles + (1 << split_shift) - 1) >> split_shift
         if split_tokens > 0:
             tiles_each = split_tokens // TILE
         first_tile = tl.minimum(split * tiles_each, tiles)
@@ -133,7 +136,7 @@ def attention_kernel(
         partial = (seq.to(tl.int64) * most_query + token) * (KV_HEADS * GROUP) + head
         partial = partial * splits + split  # [BLOCK_M]
         if first_tile >= tiles:
-            tl.store(lse_ptr + partial, float("-inf"), mask=is_row)
+            tl.store(stats_ptr + partial * 2, float("-inf"), mask=is_row)
             return
         out_row = partial * V_WIDTH
     else:
@@ -172,8 +175,9 @@ def attention_kernel(
     if V_SCALE_HEAD_STRIDE > 0:
         v_scale_head += kv_head * V_SCALE_HEAD_STRIDE
     whole_tiles = first_tile
-    if SEARCH and not HAS_WINDOW:  # tiles that every row sees in full need no mask
+    if not HAS_WINDOW:  # tiles that every row sees in full need no mask
         whole_tiles = tl.maximum(known + first_row // GROUP + 1, 0) // TILE
+        whole_tiles = tl.maximum(tl.minimum(whole_tiles, tiles), first_tile)
         for tile in range(first_tile, whole_tiles):
             row_max, row_sum, out_low, out_high = attend_tile(
                 row_max, row_sum, out_low, out_high, query_low, query_high,
@@ -198,29 +202,34 @@ def attention_kernel(
         )  # fmt: skip
 
     # A row that saw nothing (padding, a sequence of no tokens) is zero; not-a-number stays.
-    total = tl.where(row_sum == 0.0, 1.0, row_sum)
-    out_low = out_low / total[:, None]
-    if SPLIT:
-        lse = tl.where(row_sum == 0.0, float("-inf"), row_max + tl.log2(total))
-        tl.store(lse_ptr + partial, lse, mask=is_row)
+    total = tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
     column = tl.arange(0, V_PADDED)
-    if V_FORMAT == "int4":
-        out_high = out_high / total[:, None]
+    place = out_ptr + out_row[:, None]
+    if SPLIT:
+        tl.store(stats_ptr + partial * 2, row_max, mask=is_row)
+        tl.store(stats_ptr + partial * 2 + 1, row_sum, mask=is_row)
+    if V_HALVES == 0:
+        inside = is_row[:, None] & (column < V_WIDTH)[None, :]
+        out = (out_low / total).to(out_ptr.dtype.element_ty)
+        tl.store(place + column[None, :], out, mask=inside)
+    else:
+        inside = is_row[:, None] & (column < V_WIDTH // 2)[None, :]
+        out_low = out_low / total
+        out_high = out_high / total
         if ROTATED:
             out_low = out_low.to(number_type(V_TYPE))
             out_high = out_high.to(number_type(V_TYPE))
             out_low, out_high = rotate_halves(
                 out_low, out_high, V_WIDTH // 2, V_PADDED, V_INT4_GROUP
             )
-        place = out_ptr + out_row[:, None] + column[None, :]
-        inside = is_row[:, None] & (column < V_WIDTH // 2)[None, :]
+        if V_HALVES == 2:  # even and odd columns
+            place += (column * 2)[None, :]
+            next_half = 1
+        else:
+            place += column[None, :]
+            next_half = V_WIDTH // 2
         tl.store(place, out_low.to(out_ptr.dtype.element_ty), mask=inside)
-        tl.store(place + V_WIDTH // 2, out_high.to(out_ptr.dtype.element_ty), mask=inside)
-    else:
-        place = out_ptr + out_row[:, None] + column[None, :]
-        inside = is_row[:, None] & (column < V_WIDTH)[None, :]
-        tl.store(place, out_low.to(out_ptr.dtype.element_ty), mask=inside)
-
+        tl.store(place + next_half, out_high.to(out_ptr.dtype.element_ty), mask=inside)
 
 @triton.jit
 def attend_tile(
@@ -327,13 +336,16 @@ def attend_tile(
         out_high = out_high * shrink[:, None]
         out_low = tl.dot(weights, v_low.to(weights.dtype), out_low, input_precision="ieee")
         out_high = tl.dot(weights, v_high.to(weights.dtype), out_high, input_precision="ieee")
+    elif V_FORMAT == "int8" or V_FORMAT == "fp8_e4m3":
+        pairs = load_rows(v_ptr, v_row, exists, V_WIDTH // 2, V_PADDED, MASKED)
+        v_low, v_high = unpack(pairs, V_FORMAT)
+        v_scale = load_scales(v_scale_ptr, record * 4 + slot * V_SCALE_SLOT_STRIDE, exists, MASKED)
+        weights = (weights * v_scale[None, :]).to(number_type(V_TYPE))
+        out_high = out_high * shrink[:, None]
+        out_low = tl.dot(weights, v_low.to(weights.dtype), out_low, input_precision="ieee")
+        out_high = tl.dot(weights, v_high.to(weights.dtype), out_high, input_precision="ieee")
     else:
         values = load_rows(v_ptr, v_row, exists, V_WIDTH, V_PADDED, MASKED)
-        if V_FORMAT == "int8" or V_FORMAT == "fp8_e4m3":
-            v_scale = load_scales(
-                v_scale_ptr, record * 4 + slot * V_SCALE_SLOT_STRIDE, exists, MASKED
-            )
-            weights = weights * v_scale[None, :]
         weights = weights.to(number_type(V_TYPE))
         out_low = tl.dot(weights, values.to(weights.dtype), out_low, input_precision="ieee")
     return new_max, row_sum, out_low, out_high

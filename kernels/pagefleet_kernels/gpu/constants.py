@@ -8,6 +8,8 @@ from pagefleet_kernels.gpu.launch import AttentionShape, power_of_two
 from pagefleet_kernels.kv_layout import int4_group
 from pagefleet_kernels.kv_pool import CachePart, LayerCache
 
+FLOATS = ("bfloat16", "float16", "float32")
+PAIRED = ("int8", "fp8_e4m3")
 Constants = dict[str, int | float | bool | str | None]
 
 
@@ -41,6 +43,13 @@ def scales_of(part: CachePart) -> Scales:
     return Scales(tensor, tensor.stride(1), tensor.stride(2))
 
 
+def codes_of(part: CachePart, *, is_value: bool) -> torch.Tensor:
+    """Codes as attention reads them: 8-bit values two at a time, 4-bit ones eight at a time."""
+    if part.row_format == "int4":
+        return part.codes.view(torch.int32)
+    return part.codes.view(torch.int16) if is_value and part.row_format in PAIRED else part.codes
+
+
 def record_stride(cache: LayerCache) -> int:
     """From one block to the next, in units of 16 bytes."""
     return cache.k_codes.stride(0) * cache.k_codes.element_size() // 16
@@ -55,13 +64,14 @@ def cache_constants(cache: LayerCache) -> Constants:
     }
     for name, part in (("K", cache.keys), ("V", cache.values)):
         scales = scales_of(part)
+        codes = codes_of(part, is_value=name == "V")
         constants |= {
             f"{name}_WIDTH": part.width,
             f"{name}_FORMAT": part.row_format,
-            f"{name}_UNITS": 16 // part.codes.element_size(),
+            f"{name}_UNITS": 16 // codes.element_size(),
             f"{name}_INT4_GROUP": int4_group(part.width),
-            f"{name}_HEAD_STRIDE": part.codes.stride(1),
-            f"{name}_SLOT_STRIDE": part.codes.stride(2),
+            f"{name}_HEAD_STRIDE": codes.stride(1),
+            f"{name}_SLOT_STRIDE": codes.stride(2),
             f"{name}_SCALE_HEAD_STRIDE": scales.head_stride,
             f"{name}_SCALE_SLOT_STRIDE": scales.slot_stride,
         }
@@ -73,7 +83,8 @@ def attention_constants(cache: LayerCache, shape: AttentionShape) -> Constants:
     return cache_constants(cache) | {
         "GROUP": shape.group,
         "K_PADDED": padded_width(k_format, shape.head_dim),
-        "V_PADDED": padded_width(v_format, shape.v_head_dim),
+        "V_PADDED": power_of_two(shape.v_head_dim // (1 if v_format in FLOATS else 2)),
+        "V_HALVES": 1 if v_format == "int4" else 2 if v_format in PAIRED else 0,
         "K_TYPE": product_type(k_format, shape.dtype),
         "V_TYPE": product_type(v_format, shape.dtype),
     }
@@ -92,4 +103,4 @@ def product_type(row_format: str, dtype: str) -> str:
     """
     if dtype == "float32":
         return dtype
-    return {"int8": "bfloat16", "fp8_e4m3": "bfloat16", "int4": "float16"}.get(row_format, dtype)
+    return {"int8": "bfloat16", "fp8_e4m3": "float16", "int4": "float16"}.get(row_format, dtype)

@@ -59,7 +59,7 @@ class TileLaunch:
 class SplitLaunch:
     """How a sequence's keys are divided among programs."""
 
-    splits: int
+    splits: int  # a power of two, where keys are divided evenly
     split_tokens: int  # 0: evenly
 
 
@@ -108,7 +108,7 @@ def split_launch(
         return SplitLaunch(splits=max(1, -(-max_seq_len // SPLIT_TOKENS)), split_tokens=SPLIT_TOKENS)
     programs = num_seqs * shape.num_kv_heads * row_tiles
     wanted = power_of_two(-(-PROGRAMS_PER_PROCESSOR * num_processors // programs))
-    longest = max(1, -(-max_seq_len // LEAST_TOKENS_OF_SPLIT))
+    longest = power_of_two(max(1, -(-max_seq_len // LEAST_TOKENS_OF_SPLIT)))
     return SplitLaunch(splits=min(wanted, MOST_SPLITS, longest), split_tokens=0)
 
 

@@ -8,7 +8,9 @@ import triton.language as tl
 def reduce_kernel(
     out_ptr,  # [num_tokens, num_heads, V_WIDTH]
     partial_ptr,  # [num_seqs, most_query, num_heads, splits, V_WIDTH] each normalised
-    lse_ptr,  # float32 [num_seqs, most_query, num_heads, splits] log2; -inf: nothing was written
+    # float32 [num_seqs, most_query, num_heads, splits, 2]: the largest score in log2 and the sum of
+    # 2 ** (score - largest); a largest of -inf: nothing was written
+    stats_ptr,
     starts_ptr,  # [num_seqs + 1] int32
     sinks_ptr,  # [num_heads]
     most_query,
@@ -34,12 +36,12 @@ def reduce_kernel(
     first = (tl.program_id(0).to(tl.int64) * NUM_HEADS + head) * splits  # [HEADS]
 
     split = tl.arange(0, SPLITS_PADDED)
-    lse = tl.load(
-        lse_ptr + first[:, None] + split[None, :],
+    largest = tl.load(
+        stats_ptr + (first[:, None] + split[None, :]) * 2,
         mask=is_head[:, None] & (split < splits)[None, :],
         other=float("-inf"),
     )
-    largest = tl.max(lse, 1)
+    largest = tl.max(largest, 1)
     if HAS_SINKS:
         sink = tl.load(sinks_ptr + head, mask=is_head, other=0.0).to(tl.float32)
         sink = sink * 1.4426950408889634
@@ -52,14 +54,15 @@ def reduce_kernel(
     if HAS_SINKS:
         total += tl.exp2(sink - largest)
     for index in range(0, splits):
-        part = tl.load(lse_ptr + first + index, mask=is_head, other=float("-inf"))
-        written = (part != float("-inf"))[:, None] & (column < V_WIDTH)[None, :]
+        part_max = tl.load(stats_ptr + (first + index) * 2, mask=is_head, other=float("-inf"))
+        is_written = part_max != float("-inf")
+        part_sum = tl.load(stats_ptr + (first + index) * 2 + 1, mask=is_written, other=0.0)
         values = tl.load(
             partial_ptr + ((first + index) * V_WIDTH)[:, None] + column[None, :],
-            mask=written,
+            mask=is_written[:, None] & (column < V_WIDTH)[None, :],
             other=0.0,
         )
-        weight = tl.exp2(part - largest)
+        weight = part_sum * tl.exp2(part_max - largest)
         total += weight
         out += values.to(tl.float32) * weight[:, None]
     out = out / tl.where(total == 0.0, 1.0, total)[:, None]  # no tokens: zeros
