@@ -14,7 +14,7 @@ from pagefleet_kernels.gpu.attention_kernel import attention_kernel
 from pagefleet_kernels.gpu.checks import check_attention, check_block_ids
 from pagefleet_kernels.gpu.constants import (
     attention_constants,
-    codes_of,
+    read_views,
     record_stride,
     scales_of,
     shape_of,
@@ -194,13 +194,14 @@ def _attend(
 ) -> None:
     cache, query, tables = call.cache, call.query, call.metadata.block_tables
     out = call.out if partial is None else partial.values
+    views = read_views(cache)
     softcap = 0.0 if call.softcap is None else call.softcap * LOG2_E
     attention_kernel[grid](
         query,
         out,
         None if partial is None else partial.stats,
-        codes_of(cache.keys, is_value=False),
-        codes_of(cache.values, is_value=True),
+        views.keys,
+        views.values,
         scales_of(cache.keys).tensor,
         scales_of(cache.values).tensor,
         tables,

@@ -64,6 +64,49 @@ def check_rows(
     _check_row_contiguous(name, rows)
 
 
+def check_store(
+    key: torch.Tensor, value: torch.Tensor, cache: LayerCache, slots: torch.Tensor
+) -> None:
+    check_cache(cache, key.device)
+    check_rows("key", key, cache.num_kv_heads, cache.head_dim, cache.k_codes.device)
+    check_rows("value", value, cache.num_kv_heads, cache.v_head_dim, cache.k_codes.device)
+    if value.shape[0] != key.shape[0]:
+        raise ArgumentError("value.shape[0]", value.shape[0], f"key has {key.shape[0]} tokens")
+    check_per_token("slots", slots, key)
+
+
+def check_rope(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    *,
+    positions: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+) -> None:
+    check_rows("query", query, None, key.shape[2], key.device)
+    if query.shape[0] != key.shape[0]:
+        raise ArgumentError("query.shape[0]", query.shape[0], f"key has {key.shape[0]} tokens")
+    check_per_token("positions", positions, key)
+    for name, table in (("cos", cos), ("sin", sin)):
+        _check_device(name, table, key.device)
+        _check_contiguous(name, table)
+        if table.dtype != torch.float32:
+            raise ArgumentError(f"{name}.dtype", table.dtype, "use float32")
+        if table.ndim != 2 or table.shape != cos.shape or 2 * table.shape[1] > key.shape[2]:
+            hint = f"cos and sin are [num_positions, at most {key.shape[2] // 2}]"
+            raise ArgumentError(f"{name}.shape", tuple(table.shape), hint)
+
+
+def check_per_token(name: str, numbers: torch.Tensor, rows: torch.Tensor) -> None:
+    """One int64 a row."""
+    _check_device(name, numbers, rows.device)
+    if numbers.dtype != torch.int64:
+        raise ArgumentError(f"{name}.dtype", numbers.dtype, "use int64")
+    if numbers.shape != rows.shape[:1]:
+        raise ArgumentError(f"{name}.shape", tuple(numbers.shape), f"one a token: {rows.shape[0]}")
+    _check_contiguous(name, numbers)
+
+
 def check_cache(cache: LayerCache, device: torch.device) -> None:
     """A cache that these kernels can read on this device."""
     for field, width in (("head_dim", cache.head_dim), ("v_head_dim", cache.v_head_dim)):

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import torch
 
-from pagefleet_kernels.gpu.launch import AttentionShape, power_of_two
+from pagefleet_kernels.gpu.launch import AttentionShape, power_of_two, store_heads
 from pagefleet_kernels.kv_layout import int4_group
 from pagefleet_kernels.kv_pool import CachePart, LayerCache
 
-FLOATS = ("bfloat16", "float16", "float32")
 PAIRED = ("int8", "fp8_e4m3")
+V_HALVES = {"int4": 1, "int8": 2, "fp8_e4m3": 2}  # lower and upper half; even and odd columns
 Constants = dict[str, int | float | bool | str | None]
 
 
@@ -20,6 +20,14 @@ class Scales:
     tensor: torch.Tensor | None
     head_stride: int
     slot_stride: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Views:
+    """The codes in the words that a kernel reads or writes."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
 
 
 def shape_of(query_heads: int, dtype: torch.dtype, cache: LayerCache) -> AttentionShape:
@@ -43,8 +51,12 @@ def scales_of(part: CachePart) -> Scales:
     return Scales(tensor, tensor.stride(1), tensor.stride(2))
 
 
-def codes_of(part: CachePart, *, is_value: bool) -> torch.Tensor:
-    """Codes as attention reads them: 8-bit values two at a time, 4-bit ones eight at a time."""
+def read_views(cache: LayerCache) -> Views:
+    """Codes as attention reads them: 8-bit values two at a time, 4-bit codes eight at a time."""
+    return Views(_words(cache.keys), _words(cache.values, is_value=True))
+
+
+def _words(part: CachePart, *, is_value: bool = False) -> torch.Tensor:
     if part.row_format == "int4":
         return part.codes.view(torch.int32)
     return part.codes.view(torch.int16) if is_value and part.row_format in PAIRED else part.codes
@@ -55,16 +67,15 @@ def record_stride(cache: LayerCache) -> int:
     return cache.k_codes.stride(0) * cache.k_codes.element_size() // 16
 
 
-def cache_constants(cache: LayerCache) -> Constants:
-    """Widths, formats and strides; the same for writing and reading."""
+def cache_constants(cache: LayerCache, views: Views) -> Constants:
+    """Widths, formats and strides of what a kernel reads or writes."""
     constants: Constants = {
         "KV_HEADS": cache.num_kv_heads,
         "BLOCK_SIZE": cache.block_size,
         "ROTATED": cache.is_rotated,
     }
-    for name, part in (("K", cache.keys), ("V", cache.values)):
+    for name, part, codes in (("K", cache.keys, views.keys), ("V", cache.values, views.values)):
         scales = scales_of(part)
-        codes = codes_of(part, is_value=name == "V")
         constants |= {
             f"{name}_WIDTH": part.width,
             f"{name}_FORMAT": part.row_format,
@@ -80,26 +91,37 @@ def cache_constants(cache: LayerCache) -> Constants:
 
 def attention_constants(cache: LayerCache, shape: AttentionShape) -> Constants:
     k_format, v_format = shape.formats
-    return cache_constants(cache) | {
+    halves = V_HALVES.get(v_format, 0)
+    return cache_constants(cache, read_views(cache)) | {
         "GROUP": shape.group,
-        "K_PADDED": padded_width(k_format, shape.head_dim),
-        "V_PADDED": power_of_two(shape.v_head_dim // (1 if v_format in FLOATS else 2)),
-        "V_HALVES": 1 if v_format == "int4" else 2 if v_format in PAIRED else 0,
+        "K_PADDED": power_of_two(shape.head_dim // (2 if k_format == "int4" else 1)),
+        "V_PADDED": power_of_two(shape.v_head_dim // (2 if halves else 1)),
+        "V_HALVES": halves,
         "K_TYPE": product_type(k_format, shape.dtype),
         "V_TYPE": product_type(v_format, shape.dtype),
     }
 
 
-def padded_width(row_format: str, width: int) -> int:
-    """A row, or half a row of 4 bits, as a power of two."""
-    return power_of_two(width // 2 if row_format == "int4" else width)
+def store_constants(
+    cache: LayerCache, *, num_heads: int, rotary_dim: int, is_interleaved: bool
+) -> Constants:
+    return cache_constants(cache, Views(cache.k_codes, cache.v_codes)) | {
+        "NUM_HEADS": num_heads,
+        "K_PADDED": power_of_two(cache.head_dim),
+        "V_PADDED": power_of_two(cache.v_head_dim),
+        "K_HEADS": store_heads(max(num_heads, cache.num_kv_heads), cache.head_dim),
+        "V_HEADS": store_heads(cache.num_kv_heads, cache.v_head_dim),
+        "ROTARY": rotary_dim,
+        "INTERLEAVED": is_interleaved,
+    }
 
 
 def product_type(row_format: str, dtype: str) -> str:
     """What products with stored numbers are computed in.
 
-    8-bit codes become bfloat16 by a few logic instructions, float16 by slow conversions. 4-bit
-    values are code x scale + minimum in float16, whose range their scale has already.
+    int8 becomes bfloat16 by a few logic instructions, float16 by slow conversions; with e4m3 it is
+    the other way round. A 4-bit value is code x scale + minimum in float16, whose range its scale
+    has already.
     """
     if dtype == "float32":
         return dtype

@@ -62,38 +62,37 @@ def store_kernel(
     slot = tl.load(slots_ptr + token).to(tl.int64)
     record = slot // BLOCK_SIZE * record_stride
     offset = slot % BLOCK_SIZE
+    written = tl.where(slot >= 0, KV_HEADS, 0)  # heads
     if part < k_parts:
         head = part * K_HEADS + tl.arange(0, K_HEADS)
-        is_head = (head < KV_HEADS) & (slot >= 0)
+        is_head = head < written
         rows = load_turned(
             key_ptr + token * key_token_stride, head * key_head_stride, is_head,
-            positions_ptr + token, cos_ptr, sin_ptr, K_WIDTH, K_PADDED, ROTARY, INTERLEAVED,
+            positions_ptr, token, cos_ptr, sin_ptr, K_WIDTH, K_PADDED, ROTARY, INTERLEAVED,
         )  # fmt: skip
         store_rows(
             rows, k_ptr, record * K_UNITS + head * K_HEAD_STRIDE + offset * K_SLOT_STRIDE,
-            k_scale_ptr,
-            record * 4 + head * K_SCALE_HEAD_STRIDE + offset * K_SCALE_SLOT_STRIDE,
+            k_scale_ptr, record * 4 + head * K_SCALE_HEAD_STRIDE + offset * K_SCALE_SLOT_STRIDE,
             is_head, K_WIDTH, K_PADDED, K_FORMAT, K_INT4_GROUP, ROTATED,
         )  # fmt: skip
     elif part < k_parts + v_parts:
         head = (part - k_parts) * V_HEADS + tl.arange(0, V_HEADS)
-        is_head = (head < KV_HEADS) & (slot >= 0)
+        is_head = head < written
         rows = load_turned(
             value_ptr + token * value_token_stride, head * value_head_stride, is_head,
-            positions_ptr, cos_ptr, sin_ptr, V_WIDTH, V_PADDED, 0, INTERLEAVED,
+            positions_ptr, token, cos_ptr, sin_ptr, V_WIDTH, V_PADDED, 0, INTERLEAVED,
         )  # fmt: skip
         store_rows(
             rows, v_ptr, record * V_UNITS + head * V_HEAD_STRIDE + offset * V_SLOT_STRIDE,
-            v_scale_ptr,
-            record * 4 + head * V_SCALE_HEAD_STRIDE + offset * V_SCALE_SLOT_STRIDE,
+            v_scale_ptr, record * 4 + head * V_SCALE_HEAD_STRIDE + offset * V_SCALE_SLOT_STRIDE,
             is_head, V_WIDTH, V_PADDED, V_FORMAT, V_INT4_GROUP, ROTATED,
         )  # fmt: skip
-    else:
+    elif ROTARY > 0:
         head = (part - k_parts - v_parts) * K_HEADS + tl.arange(0, K_HEADS)
         is_head = head < NUM_HEADS
         rows = load_turned(
             query_ptr + token * query_token_stride, head * query_head_stride, is_head,
-            positions_ptr + token, cos_ptr, sin_ptr, K_WIDTH, K_PADDED, ROTARY, INTERLEAVED,
+            positions_ptr, token, cos_ptr, sin_ptr, K_WIDTH, K_PADDED, ROTARY, INTERLEAVED,
         )  # fmt: skip
         place = (token * NUM_HEADS + head) * K_WIDTH
         store_plain(rows, query_out_ptr, place, is_head, K_WIDTH, K_PADDED)
@@ -104,7 +103,8 @@ def load_turned(
     rows_ptr,
     offsets,
     is_row,
-    position_ptr,
+    positions_ptr,
+    token,
     cos_ptr,
     sin_ptr,
     WIDTH: tl.constexpr,
@@ -131,7 +131,7 @@ def load_turned(
             other = tl.where(is_first, column + ROTARY // 2, column - ROTARY // 2)
             angle = tl.where(is_first, column, other)
         turns = column < ROTARY
-        position = tl.load(position_ptr).to(tl.int64)
+        position = tl.load(positions_ptr + token).to(tl.int64)
         row = position * (ROTARY // 2)
         cos = tl.load(cos_ptr + row + angle, mask=turns, other=1.0)
         sin = tl.load(sin_ptr + row + angle, mask=turns, other=0.0)
