@@ -1,9 +1,9 @@
 """Every variant that is compiled ahead of time."""
 
-from bench.aot_harness import block_copy
+from bench.aot_harness import block_copy, elementwise, matmul, sampling
 from bench.aot_harness.variant import Variant
 
-SOURCES = (block_copy,)
+SOURCES = (block_copy, elementwise, sampling, matmul)
 
 
 def all_variants() -> list[Variant]:
