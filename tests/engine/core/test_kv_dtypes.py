@@ -223,7 +223,9 @@ def next_tokens(runner: ModelRunner, token_ids: list[int]) -> torch.Tensor:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize(("dtype", "least"), [("int8", 0.95), ("fp8_e4m3", 0.9), ("int8k_int4v", 0.9)])
+@pytest.mark.parametrize(
+    ("dtype", "least"), [("int8", 0.95), ("fp8_e4m3", 0.9), ("int8k_int4v", 0.9)]
+)
 def test_a_pretrained_models_most_probable_tokens_survive(
     dtype: str, least: float, teacher_forced: Callable[[str], torch.Tensor]
 ) -> None:
