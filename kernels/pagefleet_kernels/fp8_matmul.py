@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from pagefleet_kernels.checks import ArgumentError, check, check_tensor
+from pagefleet_kernels.checks import check, check_tensor
+from pagefleet_kernels.errors import ArgumentError
 
 FP8 = torch.float8_e4m3fn
 FP8_LARGEST = 448.0
@@ -49,4 +50,4 @@ def check_fp8_device(capability: tuple[int, int]) -> None:
     """fp8 needs Ada or newer."""
     if capability < FIRST_CAPABILITY:
         found = "sm_" + "".join(map(str, capability))
-        raise ArgumentError("x.device", found, "sm_89 or newer; int4 weights work on sm_80")
+        raise ArgumentError("x.device", found, "must be sm_89 or newer; int4 weights work on sm_80")

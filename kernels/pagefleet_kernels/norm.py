@@ -71,4 +71,4 @@ def check_norm(
         shape = (x.shape[0], width)
         check_tensor("residual", residual, shape=shape, dtypes=same, device=x.device)
     check(eps > 0, "eps", eps, "above 0")
-    check(casting in CASTINGS, "casting", repr(casting), " or ".join(CASTINGS))
+    check(casting in CASTINGS, "casting", casting, " or ".join(CASTINGS))

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from pagefleet_kernels.activation import silu_mul_reference
-from pagefleet_kernels.checks import ArgumentError
+from pagefleet_kernels.errors import ArgumentError
 from pagefleet_kernels.gpu.activation import silu_mul
 from tests.support.kernel_error import relative_error
 
@@ -46,10 +46,10 @@ def test_nothing_in_gives_nothing_out(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     ("gate_up", "named"),
     [
-        (torch.ones(2, 7), r"gate_up.shape\[1\] is 7, must be gate and up, so even"),
-        (torch.ones(2, 2, 4), "gate_up.shape is"),
-        (torch.ones(2, 8, dtype=torch.float64), "gate_up.dtype is torch.float64"),
-        (torch.ones(8, 2).T, r"gate_up.stride\(-1\) is 2, must be 1"),
+        (torch.ones(2, 7), r"gate_up.shape\[1\]=7: must be gate and up, so even"),
+        (torch.ones(2, 2, 4), "gate_up.shape="),
+        (torch.ones(2, 8, dtype=torch.float64), "gate_up.dtype=torch.float64"),
+        (torch.ones(8, 2).T, r"gate_up.stride\(-1\)=2: must be 1"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(gate_up: torch.Tensor, named: str) -> None:

@@ -9,7 +9,7 @@ import dataclasses
 import pytest
 import torch
 
-from pagefleet_kernels.checks import ArgumentError
+from pagefleet_kernels.errors import ArgumentError
 from pagefleet_kernels.fp8_matmul import (
     Fp8Weight,
     check_fp8_device,
@@ -78,9 +78,9 @@ X, WEIGHT = inputs(2, 256), weight(256, 64)
     ("x", "packed", "named"),
     [
         (X.float(), WEIGHT, "x.dtype"),
-        (X[:, :128], WEIGHT, r"x.shape is \(2, 128\), must be \(any, 256\)"),
+        (X[:, :128], WEIGHT, r"x.shape=\(2, 128\): must be \(any, 256\)"),
         (X, dataclasses.replace(WEIGHT, codes=WEIGHT.codes.float()), "codes.dtype"),
-        (X[:, :250], weight(250, 8), r"codes.shape\[1\] is 250, must be a multiple of 16"),
+        (X[:, :250], weight(250, 8), r"codes.shape\[1\]=250: must be a multiple of 16"),
         (X, dataclasses.replace(WEIGHT, codes=weight(512, 64).codes[:, :256]), "codes.stride"),
         (X, dataclasses.replace(WEIGHT, scales=WEIGHT.scales[:9]), "scales.shape"),
         (X, dataclasses.replace(WEIGHT, scales=WEIGHT.scales.half()), "scales.dtype"),
@@ -96,5 +96,5 @@ def test_what_does_not_fit_is_refused_by_name(
 
 def test_a_gpu_without_fp8_is_refused_with_what_works() -> None:
     check_fp8_device((8, 9))
-    with pytest.raises(ArgumentError, match="sm_80, must be sm_89 or newer; int4 weights work"):
+    with pytest.raises(ArgumentError, match="sm_80.: must be sm_89 or newer; int4 weights work"):
         check_fp8_device((8, 0))

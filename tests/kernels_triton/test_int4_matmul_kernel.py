@@ -9,7 +9,7 @@ import dataclasses
 import pytest
 import torch
 
-from pagefleet_kernels.checks import ArgumentError
+from pagefleet_kernels.errors import ArgumentError
 from pagefleet_kernels.gpu.int4_matmul import TILE, int4_matmul, unpack_int4
 from pagefleet_kernels.gpu.split_k import matmul_launch
 from pagefleet_kernels.int4_matmul import (
@@ -103,7 +103,7 @@ X, WEIGHT = inputs(2, 256), weight(256, 64)
     ("x", "packed", "named"),
     [
         (X.float(), WEIGHT, "x.dtype"),
-        (X[:, :128], WEIGHT, r"x.shape is \(2, 128\), must be \(any, 256\)"),
+        (X[:, :128], WEIGHT, r"x.shape=\(2, 128\): must be \(any, 256\)"),
         (X.to("meta"), WEIGHT, "codes.device"),
         (inputs(256, 2).T, WEIGHT, r"x.stride\(-1\)"),
         (X, dataclasses.replace(WEIGHT, codes=WEIGHT.codes.int()), "codes.dtype"),
@@ -111,7 +111,7 @@ X, WEIGHT = inputs(2, 256), weight(256, 64)
         (X, dataclasses.replace(WEIGHT, scales=WEIGHT.scales[:1]), "scales.shape"),
         (X, dataclasses.replace(WEIGHT, zeros=WEIGHT.zeros.half()), "zeros.dtype"),
         (X, dataclasses.replace(weight(256, 128), codes=weight(256, 128).codes[:, ::2]), "scales"),
-        (X.half(), WEIGHT, "scales.dtype is torch.bfloat16, must be torch.float16"),
+        (X.half(), WEIGHT, "scales.dtype=torch.bfloat16: must be torch.float16"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(
@@ -124,9 +124,7 @@ def test_what_does_not_fit_is_refused_by_name(
 
 def test_a_checkpoint_with_other_groups_is_refused() -> None:
     words = torch.zeros(192, 8, dtype=torch.int32)
-    with pytest.raises(
-        ArgumentError, match=r"qweight.shape\[0\] is 192, must be a multiple of 128"
-    ):
+    with pytest.raises(ArgumentError, match=r"qweight.shape\[0\]=192: must be a multiple of 128"):
         repack_awq(words, words[:1], torch.ones(1, 64).half())
-    with pytest.raises(ArgumentError, match=r"qzeros.shape is \(4, 8\), must be \(2, 8\)"):
+    with pytest.raises(ArgumentError, match=r"qzeros.shape=\(4, 8\): must be \(2, 8\)"):
         repack_awq(torch.zeros(256, 8, dtype=torch.int32), words[:4], torch.ones(4, 64).half())

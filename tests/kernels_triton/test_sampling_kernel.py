@@ -11,7 +11,7 @@ import dataclasses
 import pytest
 import torch
 
-from pagefleet_kernels.checks import ArgumentError
+from pagefleet_kernels.errors import ArgumentError
 from pagefleet_kernels.gpu.sampling import find_thresholds, sample
 from pagefleet_kernels.sampling import SamplingRows, sample_reference, thresholds_reference
 
@@ -156,9 +156,9 @@ GOOD = torch.zeros(2, 8)
     [
         (GOOD.int(), ask(2), "logits.dtype"),
         (GOOD[0], ask(8), "logits.shape"),
-        (GOOD[:, :0], ask(2), r"logits.shape\[1\] is 0"),
+        (GOOD[:, :0], ask(2), r"logits.shape\[1\]=0"),
         (torch.zeros(8, 2).T, ask(2), r"logits.stride\(-1\)"),
-        (GOOD, ask(3), r"temperature.shape is \(3,\), must be \(2\)"),
+        (GOOD, ask(3), r"temperature.shape=\(3,\): must be \(2\)"),
         (GOOD, dataclasses.replace(ask(2), top_k=torch.zeros(2)), "top_k.dtype"),
         (GOOD, dataclasses.replace(ask(2), seeds=torch.zeros(2)), "seeds.dtype"),
         (GOOD, dataclasses.replace(ask(2), positions=torch.zeros(4)[::2].long()[:1]), "positions"),
