@@ -55,7 +55,7 @@ def _int4(element: str, launch: MatmulLaunch, *, parts: int) -> Variant:
         kernel="int4_matmul",
         variant=_name(element, launch, parts),
         source=source,
-        gates=(*GATES, NO_INT_TO_FLOAT, resident(8 // launch.num_warps)),
+        gates=(*GATES, NO_INT_TO_FLOAT, resident(2)),
     )
 
 
@@ -83,7 +83,7 @@ def _fp8(launch: MatmulLaunch, *, parts: int) -> Variant:
         kernel="fp8_matmul",
         variant=_name("bf16", launch, parts),
         source=source,
-        gates=(*GATES, resident(8 // launch.num_warps)),
+        gates=(*GATES, resident(2)),
         arches=FP8_ARCHES,
     )
 

@@ -11,7 +11,7 @@ FP8 = torch.float8_e4m3fn
 FP8_LARGEST = 448.0
 SMALLEST_SCALE = 1e-8  # an output of zeros has no scale of its own
 X_DTYPES = (torch.float16, torch.bfloat16)
-FIRST_CAPABILITY = (8, 9)  # Ada; before it no instruction converts e4m3
+FIRST_CAPABILITY = 89  # Ada; before it no instruction converts e4m3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,8 +46,8 @@ def check_fp8_matmul(x: torch.Tensor, weight: Fp8Weight) -> None:
     check(codes.shape[1] % 16 == 0, "codes.shape[1]", codes.shape[1], "a multiple of 16")
 
 
-def check_fp8_device(capability: tuple[int, int]) -> None:
-    """fp8 needs Ada or newer."""
+def check_fp8_device(capability: int) -> None:
+    """fp8 needs Ada or newer; capability is 90 for 9.0."""
     if capability < FIRST_CAPABILITY:
-        found = "sm_" + "".join(map(str, capability))
-        raise ArgumentError("x.device", found, "must be sm_89 or newer; int4 weights work on sm_80")
+        hint = "must be sm_89 or newer; int4 weights work on sm_80"
+        raise ArgumentError("x.device", f"sm_{capability}", hint)

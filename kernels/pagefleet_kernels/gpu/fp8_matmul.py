@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from pagefleet_kernels.fp8_matmul import Fp8Weight, check_fp8_device, check_fp8_matmul
+from pagefleet_kernels.gpu.device import traits_of
 from pagefleet_kernels.gpu.split_k import (
     BLOCK_K,
     LARGE_BATCH,
@@ -13,7 +14,6 @@ from pagefleet_kernels.gpu.split_k import (
     MatmulLaunch,
     add_parts,
     matmul_launch,
-    num_processors,
 )
 
 TILE = LargestTile(block_m=64, block_n=128)
@@ -60,8 +60,7 @@ def fp8_matmul_kernel(
 def fp8_matmul(x: torch.Tensor, weight: Fp8Weight) -> torch.Tensor:
     """As `fp8_matmul_reference`; rows of x may be strided. Needs sm_89 or newer on a GPU."""
     check_fp8_matmul(x, weight)
-    if x.is_cuda:
-        check_fp8_device(torch.cuda.get_device_capability(x.device))
+    check_fp8_device(traits_of(x.device).capability)
     num_rows, in_features = x.shape
     out_features = weight.codes.shape[0]
     target = torch.empty(num_rows, out_features, dtype=x.dtype, device=x.device)
@@ -74,7 +73,7 @@ def fp8_matmul(x: torch.Tensor, weight: Fp8Weight) -> torch.Tensor:
         num_rows=num_rows,
         in_features=in_features,
         out_features=out_features,
-        num_processors=num_processors(x.device),
+        num_processors=traits_of(x.device).num_processors,
     )
     if launch.parts == 1:
         _multiply(x, weight.codes, weight.scales, target, launch)

@@ -5,13 +5,13 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 
+from pagefleet_kernels.gpu.device import traits_of
 from pagefleet_kernels.gpu.split_k import (
     LARGE_BATCH,
     LargestTile,
     MatmulLaunch,
     add_parts,
     matmul_launch,
-    num_processors,
 )
 from pagefleet_kernels.int4_matmul import Int4Weight, check_int4_matmul
 
@@ -114,7 +114,7 @@ def int4_matmul(x: torch.Tensor, weight: Int4Weight) -> torch.Tensor:
         num_rows=num_rows,
         in_features=in_features,
         out_features=weight.out_features,
-        num_processors=num_processors(x.device),
+        num_processors=traits_of(x.device).num_processors,
     )
     if launch.parts == 1:
         _multiply(x, weight, target, launch)

@@ -6,7 +6,6 @@ adds their results in a fixed order.
 """
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 import triton
@@ -17,7 +16,6 @@ MOST_PARTS = 16
 PROGRAMS_PER_PROCESSOR = 2
 REDUCE_BLOCK = 1024
 LARGE_BATCH = 256  # rows; from here on a library's product of unpacked weights is faster
-PROCESSORS_WITHOUT_GPU = 4  # of the interpreter, so that it goes through the parts too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ def matmul_launch(
         block_m=block_m,
         block_n=tile.block_n,
         parts=parts,
-        num_warps=8 if block_m > 32 else 4,
+        num_warps=8,
         num_stages=4 if block_m <= 32 else 3,
     )
 
@@ -87,10 +85,3 @@ def add_parts(parts: torch.Tensor, scales: torch.Tensor | None, target: torch.Te
         PARTS=parts.shape[0],
         BLOCK=REDUCE_BLOCK,
     )
-
-
-@cache
-def num_processors(device: torch.device) -> int:
-    if device.type != "cuda":
-        return PROCESSORS_WITHOUT_GPU
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
