@@ -54,7 +54,7 @@ class ModelRunner:
             self.compute(inputs).cpu()
         logger.info("compiled and ran all kernels in %.1f s", time.perf_counter() - started)
 
-    def use_graphs(self, graphs: DecodeGraphs) -> None:
+    def use_graphs(self, graphs: DecodeGraphs | None) -> None:
         """Replay decoding steps from now on, where a captured size holds them."""
         self._graphs = graphs
 

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from pagefleet_engine.cuda_capture import CudaCapture
-from pagefleet_engine.decode_graphs import DecodeBuffers, DecodeGraphs, Forward, capture_sizes
+from pagefleet_engine.decode_graphs import Forward, capture_decoding
 from pagefleet_engine.device import Device
 from pagefleet_engine.errors import ConfigError, ModelLoadError, OutOfMemoryError
 from pagefleet_engine.layers.fused import fuse_linears
@@ -140,28 +140,13 @@ class Worker:
         runner = ModelRunner(forward=self._run, layers=layers, sampler=sampler, device=device)
         if device.type == "cuda":
             runner.warm_up(warm_up_steps(self._limits, num_blocks=num_blocks))
-            self._capture(runner, layers, profile.backend)
+            if not profile.backend.gathers:
+                runner.use_graphs(
+                    capture_decoding(
+                        self._run, layers, self._limits, device=device, capture=CudaCapture()
+                    )
+                )
         return runner
-
-    def _capture(self, runner: ModelRunner, layers: PagedLayers, backend: AttentionBackend) -> None:
-        """Several ranks decode eagerly: their collectives are not captured."""
-        limits = self._limits
-        if limits.enforce_eager or limits.world_size > 1 or backend.name != "triton":
-            return
-        sizes = capture_sizes(limits.max_num_seqs)
-        buffers = DecodeBuffers(
-            most=sizes[-1],
-            max_model_len=limits.max_model_len,
-            block_size=limits.block_size,
-            device=self._device.torch_device,
-        )
-        graphs = DecodeGraphs(self._run, layers, buffers)
-        try:
-            graphs.capture(sizes, CudaCapture())
-        except RuntimeError as error:
-            logger.warning("decoding runs without CUDA graphs, which this model refuses: %s", error)
-        else:
-            runner.use_graphs(graphs)
 
     def _allocate(self, layout: KVLayout, num_blocks: int) -> KVPool:
         try:

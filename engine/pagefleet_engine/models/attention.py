@@ -52,7 +52,7 @@ class PagedLayers:
     def begin(self, metadata: AttentionMetadata) -> None:
         """Take in a step; blocks whose first row it writes lose what their last owner left."""
         self._metadata = metadata
-        if not self._backend.needs_cleared_blocks:
+        if not self._backend.gathers:
             return
         slots, block_size = metadata.slot_mapping, self.pool.layout.block_size
         first = slots % block_size == 0

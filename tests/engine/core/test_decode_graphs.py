@@ -14,7 +14,13 @@ import pytest
 import torch
 
 from pagefleet_engine.config import EngineConfig
-from pagefleet_engine.decode_graphs import DecodeBuffers, DecodeGraphs, Run, capture_sizes
+from pagefleet_engine.decode_graphs import (
+    DecodeBuffers,
+    DecodeGraphs,
+    Run,
+    capture_decoding,
+    capture_sizes,
+)
 from pagefleet_engine.engine_core import EngineCore
 from pagefleet_engine.executor import StepInputs
 from pagefleet_engine.llm import LLM
@@ -25,6 +31,7 @@ from pagefleet_engine.startup import build_engine_core
 from pagefleet_engine.step_tensors import StepTensors
 from pagefleet_kernels import AttentionBackend, AttentionMetadata, LayerCache, store_kv
 from pagefleet_kernels.reference import paged_attention_reference
+from pagefleet_memory import EngineLimits
 from pagefleet_memory.overhead import num_capture_sizes
 from tests.support.kv_pools import poisoned_pool
 from tests.support.tiny_model import save_tiny_model
@@ -52,7 +59,6 @@ LIKE_A_GPU = AttentionBackend(
     name="reference",
     store_kv=store_kv,
     paged_attention=attend_by_tensors,
-    needs_cleared_blocks=False,
     gathers=False,
 )
 
@@ -152,6 +158,31 @@ def test_logits_come_back_for_the_sampled_rows_alone() -> None:
     assert graphs.replay(step, 4).tolist() == [[10, 5], [11, 10], [12, 19]]
     some = StepTensors(step.token_ids, step.positions, torch.tensor([2, 0]), step.metadata)
     assert graphs.replay(some, 4).tolist() == [[12, 19], [10, 5]]
+
+
+def served(**settings: Any) -> EngineLimits:
+    given = {"max_model_len": MAX_MODEL_LEN, "max_num_seqs": 9, "max_num_batched_tokens": 64}
+    return EngineLimits(dtype="float32", block_size=BLOCK_SIZE, **(given | settings))
+
+
+def test_limits_say_what_is_captured() -> None:
+    layers = PagedLayers(poisoned_pool("float32"), LIKE_A_GPU)
+    graphs = capture_decoding(echo, layers, served(), device=CPU, capture=FakeCapture())
+    assert graphs is not None
+    assert [graphs.size_for(step_of([5] * count)) for count in (1, 5, 8, 9)] == [1, 8, 8, None]
+    for settings in ({"enforce_eager": True}, {"tensor_parallel_size": 2}):
+        eager = served(**settings)
+        found = capture_decoding(echo, layers, eager, device=CPU, capture=FakeCapture())
+        assert found is None
+
+
+def test_a_model_that_cannot_be_captured_runs_without(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(run: Run) -> Run:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    layers = PagedLayers(poisoned_pool("float32"), LIKE_A_GPU)
+    assert capture_decoding(echo, layers, served(), device=CPU, capture=refuse) is None
+    assert "without CUDA graphs" in caplog.text and "not permitted" in caplog.text
 
 
 def make_core(folder: Path) -> EngineCore:
