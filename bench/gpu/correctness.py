@@ -46,7 +46,9 @@ def checks() -> list[Check]:
     made += [_write(mode) for mode in MODES]
     made += [_norm(casting) for casting in CASTINGS]
     made += [_silu_mul(), _copy()]
-    made += [_sample(*wish) for wish in ((0.0, 0, 1.0), (1.0, 0, 1.0), (0.8, 50, 1.0), (1.0, 0, 0.9))]
+    made += [
+        _sample(*wish) for wish in ((0.0, 0, 1.0), (1.0, 0, 1.0), (0.8, 50, 1.0), (1.0, 0, 0.9))
+    ]
     return [*made, *(_matmul(kind, rows) for kind in ("int4", "fp8") for rows in MATMUL_ROWS)]
 
 
@@ -78,9 +80,7 @@ def _attention(mode: str, heads: Heads) -> Check:
 def _batch(
     mode: str, heads: Heads, device: torch.device, store: Store = store_kv_reference
 ) -> Batch:
-    return make_batch(
-        SEQUENCES, mode=mode, heads=heads, device=device, num_layers=2, store=store
-    )
+    return make_batch(SEQUENCES, mode=mode, heads=heads, device=device, num_layers=2, store=store)
 
 
 def _write(mode: str) -> Check:
@@ -129,9 +129,7 @@ def _copy() -> Check:
     ) -> torch.Tensor:
         generator = torch.Generator(device).manual_seed(0)
         size = (64, 40_000)
-        records = torch.randint(
-            0, 256, size, generator=generator, device=device, dtype=torch.uint8
-        )
+        records = torch.randint(0, 256, size, generator=generator, device=device, dtype=torch.uint8)
         pairs = torch.tensor([[63, 0], [5, 9], [-1, 7], [5, 11], [40, 62]], device=device)
         copy(records, pairs)
         return records
@@ -148,9 +146,7 @@ def _copy() -> Check:
 def _sample(temperature: float, top_k: int, top_p: float) -> Check:
     def draw(drawn: Callable[..., torch.Tensor], device: torch.device) -> torch.Tensor:
         logits = _random(device, 256, 32000).float() * 3
-        rows = sampling_rows(
-            256, device, temperature=temperature, top_k=top_k, top_p=top_p
-        )
+        rows = sampling_rows(256, device, temperature=temperature, top_k=top_k, top_p=top_p)
         return drawn(logits, rows)
 
     return _check(
@@ -163,9 +159,7 @@ def _sample(temperature: float, top_k: int, top_p: float) -> Check:
 
 
 def _matmul(kind: str, rows: int) -> Check:
-    def product(
-        multiply: Callable[..., torch.Tensor], device: torch.device
-    ) -> torch.Tensor:
+    def product(multiply: Callable[..., torch.Tensor], device: torch.device) -> torch.Tensor:
         x = _random(device, rows, 1024)
         torch.manual_seed(0)
         if kind == "int4":
