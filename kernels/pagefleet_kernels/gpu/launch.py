@@ -88,12 +88,12 @@ def decode_tile(shape: AttentionShape, *, query_len: int) -> TileLaunch:
     codes take registers, so int8 and 4 bits get shorter tiles than numbers that need no unpacking.
     """
     rows = power_of_two(shape.group * query_len)
-    block_m = min(max(rows, SMALLEST_ROW_TILE), LARGEST_DECODE_ROW_TILE)
+    most = SMALLEST_ROW_TILE if shape.widest > WIDE else LARGEST_DECODE_ROW_TILE
+    block_m = min(max(rows, SMALLEST_ROW_TILE), most)
     if shape.dtype == "float32":
         return TileLaunch(block_m=block_m, tile=FLOAT32_TILE, num_warps=4, num_stages=1)
     if shape.widest > WIDE:
-        num_warps = 8 if shape.is_unpacked and block_m > SMALLEST_ROW_TILE else 4
-        return TileLaunch(block_m=block_m, tile=32, num_warps=num_warps, num_stages=2)
+        return TileLaunch(block_m=block_m, tile=32, num_warps=4, num_stages=2)
     if shape.is_unpacked and block_m > SMALLEST_ROW_TILE:
         return TileLaunch(block_m=block_m, tile=32, num_warps=4, num_stages=2)
     if shape.is_unpacked or block_m > SMALLEST_ROW_TILE:
