@@ -113,12 +113,13 @@ def test_tiles_hold_every_row_and_fit_a_split(mode: str) -> None:
         for query_len in range(1, MOST_DECODE_QUERY + 1):
             tile = decode_tile(given_shape, query_len=query_len)
             rows = given_shape.group * query_len
-            assert 16 <= tile.block_m <= 64 and tile.block_m & (tile.block_m - 1) == 0
+            assert 16 <= tile.block_m <= 32 and tile.block_m & (tile.block_m - 1) == 0
             assert row_tiles_of(given_shape, tile, query_len=query_len) == -(-rows // tile.block_m)
             assert SPLIT_TOKENS % tile.tile == 0, "a split of fixed length is whole tiles"
         for capability in (80, 90, 100):
             prefill = prefill_tile(given_shape, capability=capability)
-            assert prefill.block_m >= 64 or dtype == "float32", "64 rows reach Hopper's own"
+            if capability >= 90 and dtype != "float32":
+                assert prefill.block_m >= 64, "fewer rows do not reach Hopper's instructions"
 
 
 def test_programs_of_the_small_kernels_have_about_as_much_to_do() -> None:
