@@ -1,5 +1,6 @@
 """What a search is asked for, and the sizes of its options, each computed once."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pagefleet_memory.accelerator import Accelerator
@@ -26,6 +27,10 @@ class Demand:
     shape: ModelShape
     workload: Workload
     pins: Pins
+    # Limits depend on the option and on what an accelerator can do, not on its memory.
+    _limits: dict[tuple[object, ...], EngineLimits] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     # Sizes depend on the limits and the kind of accelerator only: equal ones are shared.
     _sizes: dict[tuple[object, ...], tuple[StageSizes, ...]] = field(
         default_factory=dict, compare=False, repr=False
@@ -39,6 +44,22 @@ class Demand:
     def required_tokens(self, max_model_len: int) -> int:
         """KV tokens below which a plan is refused."""
         return max(max_model_len, self.pins.min_kv_tokens or 0)
+
+    @property
+    def wanted_requests(self) -> int:
+        """Requests at once that the workload states, as far as pinned limits let them run."""
+        wanted = self.workload.concurrency or 1
+        pins = self.pins
+        return min(wanted, pins.max_num_seqs or wanted, pins.max_num_batched_tokens or wanted)
+
+    def limits_once(
+        self, key: tuple[object, ...], make: Callable[[], EngineLimits]
+    ) -> EngineLimits:
+        """The limits of this key, made where it is new."""
+        found = self._limits.get(key)
+        if found is None:
+            found = self._limits[key] = make()
+        return found
 
     def stage_sizes(self, accelerator: Accelerator, limits: EngineLimits) -> tuple[StageSizes, ...]:
         """Sizes of every stage under these limits."""

@@ -33,23 +33,16 @@ class Option:
 
 def group_options(shape: ModelShape, group: NodeGroup, pins: Pins) -> tuple[Option, ...]:
     """Valid options of a group: fewest accelerators first, then fewest stages."""
-    if group.accelerator.kind == "CPU":
-        options = [Option(1, 1, 1)]
+    if group.accelerator.kind == "CPU" or group.accelerator.mig_profile:
+        options = [Option(1, 1, 1)]  # a process can use one MIG slice, and none reaches another
     else:
         options = [
             option
-            for tp in _tensor_sizes(shape, group, pins)
+            for tp in valid_tensor_sizes(shape, group.accelerators_per_node)
             for option in _stage_options(tp, shape, group)
         ]
     kept = [option for option in options if _allowed(option, pins)]
     return tuple(sorted(kept, key=lambda o: (o.gpus, o.pods, o.pipeline_parallel_size)))
-
-
-def _tensor_sizes(shape: ModelShape, group: NodeGroup, pins: Pins) -> tuple[int, ...]:
-    sizes = valid_tensor_sizes(shape, group.accelerators_per_node)
-    if pins.tensor_parallel_size is None:
-        return sizes
-    return tuple(size for size in sizes if size == pins.tensor_parallel_size)
 
 
 def _stage_options(tp: int, shape: ModelShape, group: NodeGroup) -> list[Option]:
@@ -65,5 +58,8 @@ def _stage_options(tp: int, shape: ModelShape, group: NodeGroup) -> list[Option]
 def _allowed(option: Option, pins: Pins) -> bool:
     if pins.max_gpus is not None and option.gpus > pins.max_gpus:
         return False
-    wanted = pins.pipeline_parallel_size
-    return wanted is None or option.pipeline_parallel_size == wanted
+    tensor, stages = pins.tensor_parallel_size, pins.pipeline_parallel_size
+    return tensor in (None, option.tensor_parallel_size) and stages in (
+        None,
+        option.pipeline_parallel_size,
+    )
