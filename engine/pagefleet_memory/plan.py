@@ -11,7 +11,7 @@ from pagefleet_memory.memory_plan import make_plan
 from pagefleet_memory.model_shape import ModelShape
 from pagefleet_memory.options import group_options
 from pagefleet_memory.pins_check import invalid_pin, matches_products
-from pagefleet_memory.plan_types import Objective, PlanResult, Refusal, Rejection
+from pagefleet_memory.plan_types import Objective, PlanResult, Rejection
 from pagefleet_memory.ranking import best_candidate, explain_unchosen, fullest_candidate
 from pagefleet_memory.refusal import refuse_invalid, refuse_product, refuse_unfit
 from pagefleet_memory.workload import NodeGroup, Pins, Workload

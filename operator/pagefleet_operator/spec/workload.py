@@ -23,7 +23,8 @@ class WorkloadSpec(SpecPart):
     )
     concurrency: Count | None = Field(
         default=None,
-        description="Requests in progress at once that one replica should hold in memory. "
+        description="Requests in progress at once that one replica should hold in memory: the plan "
+        "takes as many GPUs as that needs, or those that hold most of them, and a note says so. "
         "Absent: on a GPU as many as fit, at most 256; 8 on a CPU.",
     )
     request_rate: DecimalText | None = Field(
