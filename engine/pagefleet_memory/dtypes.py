@@ -2,14 +2,22 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Literal
 
 from pagefleet_memory.errors import LimitError
 
 COMPUTE_DTYPES = ("bfloat16", "float16", "float32")
-KV_CACHE_DTYPES = ("auto", *COMPUTE_DTYPES, "fp8_e4m3", "int8")
+QUANTIZED_KV_DTYPES = ("fp8_e4m3", "int8", "int8k_int4v", "int4")
+KV_CACHE_DTYPES = ("auto", *COMPUTE_DTYPES, *QUANTIZED_KV_DTYPES)
+
+RowPart = Literal["key", "value"]
+# Who scales the rows: `token` keeps a scale per row and head, `tensor` one for a whole layer.
+Fp8Scales = Literal["token", "tensor"]
 
 _COMPUTE_BYTES: Mapping[str, int] = MappingProxyType({"bfloat16": 2, "float16": 2, "float32": 4})
 _SCALE_BYTES = 4  # one fp32 scale per K or V row of a head
+_GROUP_BYTES = 4  # an fp16 scale and an fp16 minimum per int4 group
+_LARGEST_GROUP = 32
 
 # The names that safetensors headers use for the floating types an engine casts when it loads.
 SAFETENSORS_FLOATS: Mapping[str, str] = MappingProxyType(
@@ -27,13 +35,24 @@ def dtype_bytes(dtype: str, *, field: str = "dtype") -> int:
     return size
 
 
-def kv_row_bytes(width: int, kv_dtype: str) -> int:
-    """Bytes of one K or V row of one head: `width` elements and, for int8, their scale."""
-    if kv_dtype == "fp8_e4m3":
+def kv_row_bytes(
+    width: int, kv_dtype: str, *, part: RowPart = "key", fp8_scales: Fp8Scales = "token"
+) -> int:
+    """Bytes of one K or V row of one head: `width` codes, packed where 4-bit, and their scales."""
+    if width == 0:
+        return 0
+    if kv_dtype == "int4" or (kv_dtype == "int8k_int4v" and part == "value"):
+        return -(-width // 2) + _GROUP_BYTES * (width // int4_group(width))
+    if kv_dtype == "fp8_e4m3" and fp8_scales == "tensor":
         return width
-    if kv_dtype == "int8":
-        return width + _SCALE_BYTES if width else 0
+    if kv_dtype in QUANTIZED_KV_DTYPES:
+        return width + _SCALE_BYTES
     return width * dtype_bytes(kv_dtype, field="kv_cache_dtype")
+
+
+def int4_group(width: int) -> int:
+    """Elements that share an int4 scale: the largest power of two up to 32 that divides a row."""
+    return min(_LARGEST_GROUP, width & -width)
 
 
 def resolve_kv_dtype(kv_dtype: str, dtype: str) -> str:

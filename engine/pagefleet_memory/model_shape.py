@@ -128,5 +128,6 @@ class ModelShape:
 def kv_bytes_per_layer(kind: LayerKind, kv_dtype: str, *, tensor_parallel_size: int = 1) -> int:
     """Bytes one token takes in one layer's cache on one rank; `kv_dtype` is concrete."""
     attention = kind.attention
-    row = kv_row_bytes(attention.k_width, kv_dtype) + kv_row_bytes(attention.v_width, kv_dtype)
+    row = kv_row_bytes(attention.k_width, kv_dtype, part="key")
+    row += kv_row_bytes(attention.v_width, kv_dtype, part="value")
     return attention.local_kv_heads(tensor_parallel_size) * row

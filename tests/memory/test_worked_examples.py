@@ -46,7 +46,7 @@ def test_llama_13b_at_2048_tokens_takes_1_6_gib() -> None:
 def test_int8_cache_costs_a_scale_per_row() -> None:
     bf16 = shape(LLAMA_3_8B).kv_bytes_per_token("bfloat16")
     assert shape(LLAMA_3_8B).kv_bytes_per_token("int8") * 256 == bf16 * 132
-    assert shape(LLAMA_3_8B).kv_bytes_per_token("fp8_e4m3") * 2 == bf16
+    assert shape(LLAMA_3_8B).kv_bytes_per_token("fp8_e4m3") * 256 == bf16 * 132
 
 
 def test_two_a100_with_a_bf16_70b_hold_about_one_int8_request_of_32k() -> None:
