@@ -23,13 +23,12 @@ _CPU_LIMIT_STEP = 64 * MIB
 
 def grow(demand: Demand, candidate: Candidate) -> Candidate:
     """Use what is left: for the context length where it is open, then for more requests."""
-    accelerator, limits = candidate.accelerator, candidate.limits
+    accelerator, limits = candidate.accelerator, _with_slots(demand, candidate)
     if demand.stated_model_len is None:
+        # One longest request must not take the memory of the slots that shorter ones run in.
         longest = _open_model_len(demand, accelerator, limits)
-        limits = replace(limits, max_model_len=longest)
-    if demand.pins.max_num_seqs is None:
-        most = _slots_worth_having(demand, accelerator, limits)
-        limits = replace(limits, max_num_seqs=requests_held(demand, accelerator, limits, most))
+        longer = replace(candidate.limits, max_model_len=longest)
+        limits = _with_slots(demand, replace(candidate, limits=longer))
     if accelerator.kind == "CPU" and demand.pins.device_memory_bytes is None:
         accelerator = _smallest_container(demand, accelerator, limits)
     num_blocks = demand.num_blocks(accelerator, limits)
@@ -37,7 +36,7 @@ def grow(demand: Demand, candidate: Candidate) -> Candidate:
 
 
 def meets_workload(demand: Demand, candidate: Candidate) -> bool:
-    """Whether the stated concurrency stays within the pool; a CPU's container is made to hold it."""
+    """Whether the stated concurrency stays within the pool; a CPU's container is made for it."""
     wanted = demand.wanted_requests
     if wanted == 1 or candidate.accelerator.kind == "CPU":
         return True
@@ -81,6 +80,15 @@ def longest_model_len(demand: Demand, accelerator: Accelerator, limits: EngineLi
         else:
             high = middle - 1
     return low * limits.block_size
+
+
+def _with_slots(demand: Demand, candidate: Candidate) -> EngineLimits:
+    """The candidate's limits with as many slots as pay, or as are pinned."""
+    accelerator, limits = candidate.accelerator, candidate.limits
+    if demand.pins.max_num_seqs is not None:
+        return limits
+    most = _slots_worth_having(demand, accelerator, limits)
+    return replace(limits, max_num_seqs=requests_held(demand, accelerator, limits, most))
 
 
 def _open_model_len(demand: Demand, accelerator: Accelerator, limits: EngineLimits) -> int:

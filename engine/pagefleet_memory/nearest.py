@@ -23,7 +23,7 @@ _GPUS_TO_SUGGEST = 8
 
 # Checkpoints that publishers offer, by how much is rounded: 8 bits with a scale per row, then 4.
 _QUANTIZED = (
-    ("an 8-bit checkpoint (fp8 or int8)", Quantization("int8", bits_per_weight=8.0)),
+    ("an 8-bit checkpoint (int8, a scale per row)", Quantization("int8", bits_per_weight=8.0)),
     (
         "a 4-bit checkpoint (GPTQ, groups of 128)",
         Quantization("gptq", bits_per_weight=4.125, group_size=128),
