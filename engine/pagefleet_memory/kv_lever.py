@@ -17,7 +17,7 @@ from pagefleet_memory.workload import NodeGroup
 # more coarsely.
 SMALLER_KV_DTYPE = "int8"
 SMALLER_KV_COST = (
-    "8-bit caches of this kind raised the perplexity of Llama-3-8B by 0.04 percent (llama.cpp#7412)"
+    "an 8-bit cache raised the perplexity of Llama-3-8B by 0.04 percent in llama.cpp#7412"
 )
 
 

@@ -180,7 +180,11 @@ def _more_gpus(demand: Demand, groups: Sequence[NodeGroup]) -> Iterator[Change]:
 
 def _other_product(demand: Demand, groups: Sequence[NodeGroup]) -> Iterator[Change]:
     """The smallest product of the table that would do with as many GPUs as a node has."""
-    gpus = [group.accelerators_per_node for group in groups if group.accelerator.kind == "GPU"]
+    gpus = [
+        1 if group.accelerator.mig_profile else group.accelerators_per_node
+        for group in groups
+        if group.accelerator.kind == "GPU"
+    ]
     if not gpus:
         return
     count = max(size for size in _SIZES_TO_SUGGEST if size <= max(gpus))

@@ -16,8 +16,10 @@ def best_candidate(demand: Demand, found: Sequence[Candidate], objective: Object
 
 
 def fullest_candidate(demand: Demand, found: Sequence[Candidate]) -> Candidate:
-    """Where none holds the whole workload: the one that holds most of it."""
-    return min(found, key=lambda item: (-share_held(demand, item), *_ties(item)))
+    """Where none holds the whole workload: the GPUs that hold most of it, in fewest stages."""
+    fullest = min(found, key=lambda item: (-share_held(demand, item), *_ties(item)))
+    alike = [item for item in found if item.group is fullest.group and item.gpus == fullest.gpus]
+    return min(alike, key=lambda item: (item.option.pods, item.option.pipeline_parallel_size))
 
 
 def explain_unchosen(

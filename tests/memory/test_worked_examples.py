@@ -76,7 +76,8 @@ def test_what_holds_a_dozen_such_requests_on_the_same_pair_is_8_bit_weights() ->
     )
     workload = Workload(max_model_len=32768)
     pair = [gpus("A100-80", 2)]
-    chosen = plan_serving(quantized, workload, pair, Pins(kv_cache_dtype="int8")).chosen
+    pins = Pins(kv_cache_dtype="int8", tensor_parallel_size=2)
+    chosen = plan_serving(quantized, workload, pair, pins).chosen
     assert chosen is not None and chosen.gpus_per_replica == 2
     assert 12 < chosen.max_full_length_sequences < 17
     refused = plan_serving(shape(LLAMA_3_70B), Workload(max_model_len=131072), pair).refusal
@@ -90,7 +91,7 @@ def test_no_pair_holds_256_requests_of_32k_and_the_plan_says_how_many_it_does() 
         input_tokens=TokenDistribution(32000, 32000),
         output_tokens=TokenDistribution(700, 700),
     )
-    pins = Pins(kv_cache_dtype="int8")
+    pins = Pins(kv_cache_dtype="int8", gpu_memory_utilization=0.90)
     pair = plan_serving(shape(LLAMA_3_70B), workload, [gpus("A100-80", 2)], pins).chosen
     assert pair is not None and pair.limits.max_num_seqs == 1
     assert any("holds 1 of the 256 concurrent requests" in note for note in pair.notes)
