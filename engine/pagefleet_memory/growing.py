@@ -114,13 +114,13 @@ def _holds(demand: Demand, accelerator: Accelerator, limits: EngineLimits, reque
 
 
 def _slots_worth_having(demand: Demand, accelerator: Accelerator, limits: EngineLimits) -> int:
-    """Slots that the workload can fill and a step can serve."""
-    cap = sequence_cap(demand.workload, cpu=accelerator.kind == "CPU")
-    cap = min(cap, limits.max_num_batched_tokens)
-    rate = demand.workload.request_rate
-    if rate is None or accelerator.bandwidth_gbps is None:
-        return cap
+    """Slots that the workload can fill and a step can serve; a stated concurrency is taken."""
     shape, workload = demand.shape, demand.workload
+    cap = sequence_cap(workload, cpu=accelerator.kind == "CPU")
+    cap = min(cap, limits.max_num_batched_tokens)
+    rate = workload.request_rate
+    if rate is None or workload.concurrency is not None or accelerator.bandwidth_gbps is None:
+        return cap
     context = int(context_load(workload, limits.max_model_len).mean)
     prompt = mean_prompt_tokens(workload, limits.max_model_len)
     return sequences_in_flight(

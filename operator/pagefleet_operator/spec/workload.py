@@ -29,8 +29,8 @@ class WorkloadSpec(SpecPart):
     )
     request_rate: DecimalText | None = Field(
         default=None,
-        description='Requests per second over the whole fleet, as a decimal such as "2.5". '
-        "Absent: not known, so it bounds no batch.",
+        description='Requests per second over the whole fleet, as a decimal such as "2.5"; bounds '
+        "the batch where concurrency is not stated. Absent: not known, so it bounds no batch.",
     )
     input_tokens: TokenLengths | None = Field(
         default=None,
