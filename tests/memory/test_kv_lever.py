@@ -4,8 +4,8 @@ from pagefleet_memory import Pins, PlanResult, Rejection, Workload, plan_serving
 from tests.memory.memory_builders import LLAMA_3_8B, LLAMA_3_70B, gpus, shape
 
 
-def _plan(tokens: int, pins: Pins | None = None, **workload: int) -> PlanResult:
-    asked = Workload(max_model_len=tokens, **workload)
+def _plan(tokens: int, pins: Pins | None = None, concurrency: int | None = None) -> PlanResult:
+    asked = Workload(max_model_len=tokens, concurrency=concurrency)
     return plan_serving(shape(LLAMA_3_70B), asked, [gpus("H100", 8)], pins)
 
 

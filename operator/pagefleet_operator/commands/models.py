@@ -1,5 +1,7 @@
 """`pagefleet models`: the shapes that are at hand without any file."""
 
+from typing import Any
+
 import click
 from rich.table import Table
 
@@ -29,7 +31,7 @@ def models(output: str) -> None:
     print_table(table)
 
 
-def _row(model: CatalogueModel) -> dict[str, int | str]:
+def _row(model: CatalogueModel) -> dict[str, Any]:
     shape = model.shape()
     return {
         "name": model.name,

@@ -31,7 +31,7 @@ _LENGTHS = (
 _FIELDS = {flag: field for flag, field, *_ in (*_FLAGS, *_LENGTHS)}
 
 
-class _Lengths(click.ParamType):
+class _Lengths(click.ParamType[dict[str, int]]):
     """Two numbers of tokens: P50,P95."""
 
     name = "P50,P95"
@@ -71,7 +71,7 @@ def with_changes(document: dict[str, Any], changes: dict[str, Any]) -> dict[str,
     return changed
 
 
-def _option(flag: str, kind: type | click.ParamType, text: str) -> Callable[[F], F]:
+def _option(flag: str, kind: type | click.ParamType[Any], text: str) -> Callable[[F], F]:
     return click.option(flag, type=kind, help=text, expose_value=False, callback=_keep)
 
 
