@@ -16,7 +16,15 @@ from pagefleet_memory.shape_reader import read_shape
 from pagefleet_memory.vllm.release import Release
 from pagefleet_memory.vllm.run import Run, default_batch
 
-_LATEST_SCORED = Release(0, 19)
+# Where neither the row nor its notes say: the release of most rows, or one that knows the model.
+_COMMON_RELEASE = Release(0, 19)
+_RELEASES_OF_MODELS = {
+    "gemma4_text": Release(0, 24),
+    "qwen3_5_text": Release(0, 24),
+    "qwen3_5_moe_text": Release(0, 24),
+    "glm_moe_dsa": Release(0, 24),
+}
+_MOST_RANKS = 8
 _KV_NAMES = {
     "fp8": "fp8_e4m3",
     "fp8_e5m2": "fp8_e4m3",
@@ -25,7 +33,7 @@ _KV_NAMES = {
     "half": "float16",
 }
 _DTYPES = {"half": "float16", "float": "float32"}
-_VERSION_NOTE = re.compile(r"version about (\d+\.\d+)")
+_VERSION_NOTE = re.compile(r"(?:version about|vLLM) (\d+\.\d+)")
 _DATA_PARALLEL = re.compile(r"\bDP ?(\d+)", re.IGNORECASE)
 _CONTEXT_PARALLEL = re.compile(r"decode context parallel (\d+)", re.IGNORECASE)
 
@@ -41,23 +49,25 @@ class Scored:
 def read_settings(row: Mapping[str, Any], config: Mapping[str, Any]) -> Scored:
     """The model and the run of a row; raises MemoryModelError where they cannot be read."""
     notes = f"{row.get('notes') or ''}; {row.get('config_note') or ''}"
-    release = _release(row, notes)
     shape = read_shape(config, quantization=_packed_while_loading(row))
+    release = _release(row, notes, shape)
     gpu = read_gpu(row.get("gpu"), row.get("gpu_mem_gib"))
     seqs, batched = default_batch(release, gpu.memory_bytes, gpu.compute_capability)
     seqs = row.get("max_num_seqs") or seqs
+    utilization = row.get("gpu_memory_utilization") or release.default_utilization
+    ranks, stages = _split(row, shape, gpu.memory_bytes, utilization)
     run = Run(
         release=release,
         max_model_len=row.get("max_model_len") or longest_context(config, shape),
         memory_bytes=gpu.memory_bytes,
         compute_capability=gpu.compute_capability,
         joined_by_nvlink=gpu.nvlink,
-        tensor_parallel_size=row.get("tp") or 1,
-        pipeline_parallel_size=row.get("pp") or 1,
+        tensor_parallel_size=ranks,
+        pipeline_parallel_size=stages,
         data_parallel_size=_number(_DATA_PARALLEL, notes),
         expert_parallel="expert parallel" in notes.lower() or "+ EP" in notes,
         decode_context_parallel_size=_number(_CONTEXT_PARALLEL, notes),
-        gpu_memory_utilization=row.get("gpu_memory_utilization") or release.default_utilization,
+        gpu_memory_utilization=utilization,
         max_num_seqs=seqs,
         max_num_batched_tokens=row.get("max_num_batched_tokens") or max(batched, seqs),
         dtype=_dtype(row, shape),
@@ -78,11 +88,29 @@ def longest_context(config: Mapping[str, Any], shape: ModelShape) -> int:
     return shape.max_position_embeddings
 
 
-def _release(row: Mapping[str, Any], notes: str) -> Release:
+def _release(row: Mapping[str, Any], notes: str, shape: ModelShape) -> Release:
     if row.get("version"):
         return Release.parse(str(row["version"]))
     about = _VERSION_NOTE.search(notes)
-    return Release.parse(about[1]) if about else _LATEST_SCORED
+    if about:
+        return Release.parse(about[1])
+    return _RELEASES_OF_MODELS.get(shape.model_type, _COMMON_RELEASE)
+
+
+def _split(
+    row: Mapping[str, Any], shape: ModelShape, memory_bytes: int | None, utilization: float
+) -> tuple[int, int]:
+    """TP and PP; where no TP is stated, the fewest GPUs, by powers of two, that hold the weights.
+
+    Beyond one node's GPUs the rest are pipeline stages.
+    """
+    stages = row.get("pp") or 1
+    if row.get("tp") or memory_bytes is None:
+        return row.get("tp") or 1, stages
+    gpus = 1
+    while shape.weight_bytes(_dtype(row, shape)) > gpus * memory_bytes * utilization:
+        gpus *= 2
+    return min(gpus, _MOST_RANKS), max(stages, gpus // _MOST_RANKS)
 
 
 def _packed_while_loading(row: Mapping[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from fractions import Fraction
 
 from pagefleet_memory.dtypes import dtype_bytes, kv_row_bytes, resolve_kv_dtype
 from pagefleet_memory.layers import AttentionShape, StateShape
@@ -40,7 +41,6 @@ class KVLayoutOfStage:
 
     block_bytes: int  # one block id, over the layers of a group
     sets: tuple[GroupSet, ...]
-    bytes_per_token: int  # of all attention layers, padded as groups pad them
 
     @property
     def groups(self) -> int:
@@ -52,9 +52,23 @@ class KVLayoutOfStage:
         """True where every layer keeps every token in one group."""
         return len(self.sets) == 1 and self.sets[0].window is None
 
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of the shortest block of any group."""
+        return min(each.block_tokens for each in self.sets)
+
     def blocks_for(self, tokens: int, chunk: int) -> int:
         """Blocks that one request of this length needs."""
         return sum(each.blocks(tokens, chunk) for each in self.sets)
+
+    def blocks_per_logged_token(self, run: Run) -> Fraction:
+        """What a log counts as a token: a share of a block of every group, or, since it logs
+        concurrency times the longest request, that request's blocks over its length."""
+        spread = run.decode_context_parallel_size
+        if self.is_uniform or not run.release.logs_tokens_of_full_requests:
+            return Fraction(self.groups, self.block_tokens * spread)
+        need = self.blocks_for(run.max_model_len, run.max_num_batched_tokens)
+        return Fraction(need, run.max_model_len * spread)
 
 
 def stage_layout(shape: ModelShape, run: Run, stage: int) -> KVLayoutOfStage:
@@ -69,7 +83,7 @@ def stage_layout(shape: ModelShape, run: Run, stage: int) -> KVLayoutOfStage:
     if len(windows) == 1 or not run.release.groups_windows:
         per_token = sum(row_bytes(each, run) for each in attention)
         size = run.block_size
-        return KVLayoutOfStage(per_token * size, (GroupSet(1, size),), per_token)
+        return KVLayoutOfStage(per_token * size, (GroupSet(1, size),))
     return _windowed(attention, run)
 
 
@@ -109,8 +123,7 @@ def _windowed(attention: list[AttentionShape], run: Run) -> KVLayoutOfStage:
         GroupSet(-(-count // size), run.block_size * (widest // row), window)
         for (window, row), count in types.items()
     )
-    per_token = sum(-(-count // size) * size * row for (_, row), count in types.items())
-    return KVLayoutOfStage(size * widest * run.block_size, sets, per_token)
+    return KVLayoutOfStage(size * widest * run.block_size, sets)
 
 
 def _stateful(
@@ -130,4 +143,4 @@ def _stateful(
         GroupSet(1, tokens),
         GroupSet(-(-len(states) // layers), tokens, state_blocks=held),
     )
-    return KVLayoutOfStage(layers * tokens * row, sets, row * len(attention))
+    return KVLayoutOfStage(layers * tokens * row, sets)

@@ -14,9 +14,16 @@ def non_torch(run: Run) -> int:
 
 def context(run: Run) -> int:
     """What the process holds before loading, outside the budget."""
-    distributed = run.tensor_parallel_size * run.pipeline_parallel_size > 1
-    name = "gpu_context_distributed" if distributed else "gpu_context"
-    return constant(name, "vllm").value
+    if run.tensor_parallel_size * run.pipeline_parallel_size == 1:
+        return constant("gpu_context", "vllm").value
+    suffix = "" if run.is_large_card else "_small_card"
+    return constant(f"gpu_context_distributed{suffix}", "vllm").value
+
+
+def warm_up(shape: ModelShape) -> int:
+    """What requests need beyond the profiled peak, outside the budget."""
+    method = shape.quantization.method if shape.quantization else ""
+    return constant("warm_up_mxfp4", "vllm").value if method == "mxfp4" else 0
 
 
 def graphs(shape: ModelShape, run: Run) -> int:
@@ -26,16 +33,19 @@ def graphs(shape: ModelShape, run: Run) -> int:
     layers = -(-shape.num_layers // run.pipeline_parallel_size)
     sizes = min(2 * run.max_num_seqs, _LARGEST_CAPTURE)
     first = constant("graph_first_capture", "vllm").value
-    full = constant("graph_per_layer", "vllm").value * layers
-    experts = constant("graph_experts", "vllm").value if shape.num_experts else 0
-    return first + (full + experts) * sizes // _LARGEST_CAPTURE
+    full = constant("graph_sizes", "vllm").value
+    full += constant("graph_per_layer", "vllm").value * layers
+    full += constant("graph_experts", "vllm").value if shape.num_experts else 0
+    return first + full * sizes // _LARGEST_CAPTURE
 
 
 def _kind(run: Run) -> str:
     if run.tensor_parallel_size > 1:
         hopper = 9.0 <= run.compute_capability < 10.0
         fused = run.release.fuses_all_reduce and hopper and run.joined_by_nvlink
-        return "fused" if fused else "tensor"
+        if not fused:
+            return "tensor"
+        return "fused_pair" if run.tensor_parallel_size == 2 else "fused"
     if run.pipeline_parallel_size > 1:
         return "pipeline"
     if not run.is_large_card:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pagefleet_memory.model_shape import ModelShape
 from pagefleet_memory.vllm.activation import peak_activation
 from pagefleet_memory.vllm.kv_groups import KVLayoutOfStage, stage_layout
-from pagefleet_memory.vllm.overhead import context, graphs, non_torch
+from pagefleet_memory.vllm.overhead import context, graphs, non_torch, warm_up
 from pagefleet_memory.vllm.run import Run
 from pagefleet_memory.vllm.weights import rank_weights
 
@@ -36,7 +36,7 @@ class _Stage:
 def predict(shape: ModelShape, run: Run) -> Prediction:
     """What the server logs at start-up, and whether it starts."""
     stages = [_stage(shape, run, index) for index in range(run.pipeline_parallel_size)]
-    per_token = max(stage.layout.bytes_per_token for stage in stages)
+    per_token = max(_bytes_per_logged_token(stage, run) for stage in stages)
     weights = max(stage.weights for stage in stages)
     if run.memory_bytes is None:
         return Prediction(per_token, weights, None, None, None, None)
@@ -58,13 +58,15 @@ def _stage(shape: ModelShape, run: Run, index: int) -> _Stage:
     return _Stage(index, layout, weights, budget - held)
 
 
+def _bytes_per_logged_token(stage: _Stage, run: Run) -> int:
+    return round(stage.layout.blocks_per_logged_token(run) * stage.layout.block_bytes)
+
+
 def _logged_tokens(stage: _Stage, run: Run) -> int:
     blocks, layout = stage.num_blocks(), stage.layout
-    spread = run.decode_context_parallel_size
-    if layout.is_uniform or not run.release.logs_tokens_of_full_requests:
-        return blocks // layout.groups * layout.sets[0].block_tokens * spread
-    need = layout.blocks_for(run.max_model_len, run.max_num_batched_tokens)
-    return blocks * run.max_model_len // need * spread
+    if not run.release.logs_tokens_of_full_requests:
+        blocks -= blocks % layout.groups
+    return int(blocks / layout.blocks_per_logged_token(run))
 
 
 def _longest_request(stage: _Stage, run: Run) -> int:
@@ -84,7 +86,7 @@ def _graphs_fit(shape: ModelShape, run: Run) -> bool:
     """Context and graphs that the budget leaves out still have to find room on the card."""
     assert run.memory_bytes is not None
     budget = int(run.memory_bytes * run.gpu_memory_utilization)
-    outside = context(run)
+    outside = context(run) + warm_up(shape)
     if not run.release.counts_graphs:
         outside += graphs(shape, run)
     return budget + outside <= run.memory_bytes

@@ -56,6 +56,11 @@ class Release:
         return self >= Release(0, 21)
 
     @property
+    def wastes_segments(self) -> bool:
+        """Until 0.20 a large tensor kept what it left over of its segment."""
+        return self < Release(0, 21)
+
+    @property
     def fuses_all_reduce(self) -> bool:
         """From 0.18 collectives of one node keep large fused buffers."""
         return self >= Release(0, 18)

@@ -29,9 +29,9 @@ def rank_weights(shape: ModelShape, run: Run, stage: int) -> int:
     return layers + _outside_bytes(shape, run, stage) + _rope_bytes(shape, run)
 
 
-def allocated(size: int) -> int:
+def allocated(size: int, release: Release) -> int:
     """What a tensor takes of the device: its size, or whole units where the rest is unusable."""
-    if size >= _LARGE_TENSOR:
+    if size >= _LARGE_TENSOR and release.wastes_segments:
         segment = -(-size // _SEGMENT_UNIT) * _SEGMENT_UNIT
         if segment - size <= _LARGEST_WASTE:
             return segment
@@ -39,7 +39,8 @@ def allocated(size: int) -> int:
 
 
 def _layer_bytes(shape: ModelShape, kind: LayerKind, run: Run) -> int:
-    total = sum(allocated(_matrix_bytes(kind, matrix, run)) for matrix in kind.weights.matrices)
+    sizes = [_matrix_bytes(kind, matrix, run) for matrix in kind.weights.matrices]
+    total = sum(allocated(size, run.release) for size in sizes)
     return total + (_latent_copies(shape, kind, run) if shape.is_mla else 0)
 
 
@@ -78,7 +79,7 @@ def _latent_copies(shape: ModelShape, kind: LayerKind, run: Run) -> int:
     tp = run.tensor_parallel_size
     up = next(m for m in kind.weights.matrices if m.name == "self_attn.kv_b_proj")
     if not run.release.absorbs_latent_projections:
-        return allocated(up.parameters // tp * 2)
+        return allocated(up.parameters // tp * 2, run.release)
     heads = -(-shape.num_attention_heads // tp)
     query = next(m for m in kind.weights.matrices if m.name == "self_attn.q_b_proj")
     rope = kind.attention.v_width
@@ -91,7 +92,7 @@ def _outside_bytes(shape: ModelShape, run: Run, stage: int) -> int:
     first, last = stage == 0, stage == run.pipeline_parallel_size - 1
     tp, size = run.tensor_parallel_size, dtype_bytes(run.dtype)
     rows = _multiple(shape.vocab_size, _VOCABULARY_MULTIPLE) // tp
-    table = allocated(rows * shape.hidden_size * size)
+    table = allocated(rows * shape.hidden_size * size, run.release)
     positions = shape.embedding_parameters - shape.vocab_size * shape.hidden_size
     total = table + positions * size if first else 0
     if first and not run.text_only:
@@ -101,12 +102,13 @@ def _outside_bytes(shape: ModelShape, run: Run, stage: int) -> int:
     total += shape.final_parameters * size
     if shape.tie_word_embeddings:
         return total + (0 if first else table)
-    return total + allocated(shape.head_bytes(rows * shape.hidden_size, size))
+    return total + allocated(shape.head_bytes(rows * shape.hidden_size, size), run.release)
 
 
 def _rope_bytes(shape: ModelShape, run: Run) -> int:
     size = dtype_bytes(run.dtype)
-    return sum(allocated(table.positions * table.width * size) for table in shape.rope_tables)
+    sizes = [table.positions * table.width * size for table in shape.rope_tables]
+    return sum(allocated(size, run.release) for size in sizes)
 
 
 def _multiple(value: int, unit: int) -> int:
