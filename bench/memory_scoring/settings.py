@@ -1,7 +1,7 @@
 """From a row of observations to a run's settings: what is stated, else the release's default.
 
 Only settings are read, never an outcome. Of the free-text notes, words that state a setting count:
-an approximate version, data, expert or context parallelism, and text-only serving.
+an approximate version, tensor, data, expert or context parallelism, and text-only serving.
 """
 
 import re
@@ -34,6 +34,7 @@ _KV_NAMES = {
 }
 _DTYPES = {"half": "float16", "float": "float32"}
 _VERSION_NOTE = re.compile(r"(?:version about|vLLM) (\d+\.\d+)")
+_RANKS_NOTE = re.compile(r"\bTP ?(\d+)")
 _DATA_PARALLEL = re.compile(r"\bDP ?(\d+)", re.IGNORECASE)
 _CONTEXT_PARALLEL = re.compile(r"decode context parallel (\d+)", re.IGNORECASE)
 
@@ -55,7 +56,7 @@ def read_settings(row: Mapping[str, Any], config: Mapping[str, Any]) -> Scored:
     seqs, batched = default_batch(release, gpu.memory_bytes, gpu.compute_capability)
     seqs = row.get("max_num_seqs") or seqs
     utilization = row.get("gpu_memory_utilization") or release.default_utilization
-    ranks, stages = _split(row, shape, gpu.memory_bytes, utilization)
+    ranks, stages = _split(row, shape, notes, usable=int((gpu.memory_bytes or 0) * utilization))
     run = Run(
         release=release,
         max_model_len=row.get("max_model_len") or longest_context(config, shape),
@@ -98,19 +99,20 @@ def _release(row: Mapping[str, Any], notes: str, shape: ModelShape) -> Release:
 
 
 def _split(
-    row: Mapping[str, Any], shape: ModelShape, memory_bytes: int | None, utilization: float
+    row: Mapping[str, Any], shape: ModelShape, notes: str, *, usable: int
 ) -> tuple[int, int]:
-    """TP and PP; where no TP is stated, the fewest GPUs, by powers of two, that hold the weights.
+    """TP and PP; what is not stated is as many GPUs, by powers of two, as hold the weights.
 
-    Beyond one node's GPUs the rest are pipeline stages.
+    Tensor parallelism takes the GPUs of one node, and the rest are pipeline stages.
     """
-    stages = row.get("pp") or 1
-    if row.get("tp") or memory_bytes is None:
-        return row.get("tp") or 1, stages
-    gpus = 1
-    while shape.weight_bytes(_dtype(row, shape)) > gpus * memory_bytes * utilization:
-        gpus *= 2
-    return min(gpus, _MOST_RANKS), max(stages, gpus // _MOST_RANKS)
+    ranks = row.get("tp") or _number(_RANKS_NOTE, notes, default=0)
+    stages = row.get("pp") or 0
+    gpus = (ranks or 1) * (stages or 1)
+    if usable and not (ranks and stages):
+        while shape.weight_bytes(_dtype(row, shape)) > gpus * usable:
+            gpus *= 2
+    ranks = ranks or min(gpus, _MOST_RANKS)
+    return ranks, stages or max(1, gpus // ranks)
 
 
 def _packed_while_loading(row: Mapping[str, Any]) -> Any:
@@ -135,6 +137,6 @@ def _kv_dtype(row: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     return "fp8_e4m3" if scheme.get("num_bits") == 8 else "auto"
 
 
-def _number(pattern: re.Pattern[str], notes: str) -> int:
+def _number(pattern: re.Pattern[str], notes: str, *, default: int = 1) -> int:
     found = pattern.search(notes)
-    return int(found[1]) if found else 1
+    return int(found[1]) if found else default

@@ -37,7 +37,13 @@ def read_sizes(config: Config, family: Family) -> DecoderSizes:
     hidden = read_int(config, "hidden_size", "n_embd")
     heads = read_int(config, "num_attention_heads", "n_head")
     if family.attention == "mla":
-        return _mla_sizes(config, family, hidden=hidden, heads=heads)
+        sizes = _mla_sizes(config, hidden=hidden, heads=heads)
+    else:
+        sizes = _head_sizes(config, family, hidden=hidden, heads=heads)
+    return sizes if family.moe == "none" else _with_experts(sizes, config, family)
+
+
+def _head_sizes(config: Config, family: Family, *, hidden: int, heads: int) -> DecoderSizes:
     head_dim = read_int(config, "head_dim", default=family.head_dim or max(1, hidden // heads))
     return DecoderSizes(
         num_layers=read_int(config, "num_hidden_layers", "n_layer", maximum=_MOST_LAYERS),
@@ -47,7 +53,6 @@ def read_sizes(config: Config, family: Family) -> DecoderSizes:
         head_dim=head_dim,
         v_head_dim=head_dim,
         intermediate_size=_intermediate_size(config, family, hidden),
-        **_expert_sizes(config, family),
     )
 
 
@@ -90,7 +95,7 @@ def _intermediate_size(config: Config, family: Family, hidden: int) -> int:
     return read_int(config, "intermediate_size", "ffn_dim", "n_inner", default=default)
 
 
-def _mla_sizes(config: Config, family: Family, *, hidden: int, heads: int) -> DecoderSizes:
+def _mla_sizes(config: Config, *, hidden: int, heads: int) -> DecoderSizes:
     nope = read_int(config, "qk_nope_head_dim", default=128)
     rope = read_int(config, "qk_rope_head_dim", default=64)
     return DecoderSizes(
@@ -105,25 +110,23 @@ def _mla_sizes(config: Config, family: Family, *, hidden: int, heads: int) -> De
         q_lora_rank=read_optional_int(config, "q_lora_rank") or 0,
         qk_nope_head_dim=nope,
         qk_rope_head_dim=rope,
-        **_expert_sizes(config, family),
     )
 
 
-def _expert_sizes(config: Config, family: Family) -> dict[str, int]:
-    if family.moe == "none":
-        return {}
+def _with_experts(sizes: DecoderSizes, config: Config, family: Family) -> DecoderSizes:
     experts = read_int(config, "num_experts", "num_local_experts", "n_routed_experts", minimum=0)
     if experts == 0:
-        return {}
+        return sizes
     width = read_int(config, "moe_intermediate_size", "intermediate_size")
     dense = read_int(config, "intermediate_size_mlp") if family.moe == "llama4" else 0
-    return {
-        "num_experts": experts,
-        "experts_per_token": read_int(config, "num_experts_per_tok", default=2),
-        "moe_intermediate_size": width,
-        "shared_intermediate_size": _shared_width(config, family, width),
-        "dense_intermediate_size": dense,
-    }
+    return replace(
+        sizes,
+        num_experts=experts,
+        experts_per_token=read_int(config, "num_experts_per_tok", default=2),
+        moe_intermediate_size=width,
+        shared_intermediate_size=_shared_width(config, family, width),
+        dense_intermediate_size=dense,
+    )
 
 
 def _shared_width(config: Config, family: Family, expert_width: int) -> int:

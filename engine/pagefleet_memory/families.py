@@ -182,7 +182,9 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "granitemoe": Family(qkv_bias=_ATTENTION_BIAS, output_bias=_ATTENTION_BIAS, moe="mixtral"),
         "mistral": Family(num_key_value_heads=8, window="all"),
         "mixtral": Family(num_key_value_heads=8, moe="mixtral", window="all"),
-        "minimax_m2": Family(num_key_value_heads=8, moe="mixtral", query_key_norms="heads"),
+        "minimax_m2": Family(
+            num_key_value_heads=8, head_dim=128, moe="mixtral", query_key_norms="heads"
+        ),
         "phi": Family(
             qkv_bias=_YES,
             output_bias=_YES,

@@ -14,7 +14,7 @@ from pagefleet_memory.errors import ShapeError
 from pagefleet_memory.families import Family
 
 _WINDOWED = ("sliding_attention", "chunked_attention")
-_FULL = ("full_attention", "deepseek_sparse_attention")
+_FULL = ("full_attention", "deepseek_sparse_attention", "indexed_attention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,9 @@ def _layer_types(config: Config, count: int) -> tuple[str, ...]:
         )
     for name in types:
         if name not in (*_FULL, *_WINDOWED, "linear_attention"):
-            raise ShapeError(f"{name!r} layers are not supported", field="layer_types", value=name)
+            raise ShapeError(
+                f"has {name!r} layers, which are not supported", field="model_type", value=name
+            )
     return types
 
 
@@ -56,7 +58,9 @@ def _linear_layers(family: Family, types: tuple[str, ...], count: int) -> list[b
     if not interval:
         if "linear_attention" in types:
             raise ShapeError(
-                "linear attention is not known of this architecture", field="layer_types"
+                "keeps recurrent state in a form that is not supported",
+                field="model_type",
+                hint="use a model whose layers all attend",
             )
         return [False] * count
     if types:
@@ -111,6 +115,12 @@ def _indexers(config: Config, family: Family, count: int) -> list[bool]:
     if not family.sparse_indexer:
         return [False] * count
     types = read_str_list(config, "indexer_types")
-    if len(types) != count:
-        return [True] * count
-    return [name == "full" for name in types]
+    if types and len(types) != count:
+        raise ShapeError(
+            f"{len(types)} entries for {count} layers", field="indexer_types", value=types
+        )
+    if types:
+        return [name == "full" for name in types]
+    every = read_int(config, "index_topk_freq", default=1)
+    offset = read_int(config, "index_skip_topk_offset", default=2, minimum=0)
+    return [max(layer - offset + 1, 0) % every == 0 for layer in range(count)]

@@ -33,7 +33,7 @@ class ModelShape:
     layer_pattern: tuple[int, ...]  # for each layer the index of its kind
     embedding_parameters: int  # input embedding and learned positions
     head_parameters: int  # output head; 0 where it is the input embedding
-    final_parameters: int  # what stands after the last layer: the final norm
+    final_parameters: int  # what stands after the last layer: the final norm, the head's bias
     num_experts: int = 0
     experts_per_token: int = 0
     moe_intermediate_size: int = 0

@@ -32,10 +32,10 @@ def rope_tables(config: Config, sizes: DecoderSizes, family: Family) -> tuple[Ro
     if by_type:
         return _tables_by_layer_type(config, sizes, positions, scaling)
     width = _rotary_width(config, sizes, scaling)
-    tables = (RopeTable(_scaled_positions(config, scaling, positions), width),)
-    if config.get("rope_local_base_freq") is not None:
-        tables += (RopeTable(positions, width),)
-    return tables
+    table = RopeTable(_scaled_positions(config, scaling, positions), width)
+    if config.get("rope_local_base_freq") is None:
+        return (table,)
+    return table, RopeTable(positions, width)
 
 
 _LAYER_TYPES = ("full_attention", "sliding_attention")

@@ -1,5 +1,6 @@
 """Reading a Hugging Face config.json into a ModelShape."""
 
+import re
 from collections.abc import Mapping
 
 from pagefleet_memory.checkpoint import CheckpointSummary
@@ -18,6 +19,7 @@ from pagefleet_memory.towers import Tower, read_tower
 
 # A model that keeps a recurrent state in a form that no family here describes.
 _STATEFUL_KEYS = ("ssm_cfg", "state_size", "mamba_d_state", "conv_kernel")
+_STATEFUL_NAMES = re.compile("mamba|rwkv|jamba|zamba|recurrent|nemotron_h|falcon_h1|kimi_linear")
 
 
 def read_shape(
@@ -33,7 +35,7 @@ def read_shape(
         raise ShapeError("must be a JSON object", field="config.json", value=config)
     found = text_config(config)
     model_type = found.model_type
-    family = _family(found.config, model_type)
+    family = _family(found.config, model_type, config, checkpoint)
     text = _with_defaults(found.config, family)
     sizes = read_sizes(text, family)
     rules = read_quantization(config) or read_quantization(text) or quantization
@@ -44,7 +46,7 @@ def read_shape(
     tower = read_tower(found, sizes.hidden_size)
     _refuse_projected_embedding(text, sizes)
     learned = (positions + family.position_offset) * sizes.hidden_size
-    head = vocab * (sizes.hidden_size + family.head_has_bias)
+    norm = sizes.hidden_size * (2 if family.norm_has_bias else 1)
     return ModelShape(
         architecture=_architecture(config),
         model_type=model_type,
@@ -62,8 +64,8 @@ def read_shape(
         layer_kinds=decoder.kinds,
         layer_pattern=decoder.pattern,
         embedding_parameters=vocab * sizes.hidden_size + learned * family.learned_positions,
-        head_parameters=0 if tied else head,
-        final_parameters=sizes.hidden_size * (2 if family.norm_has_bias else 1),
+        head_parameters=0 if tied else vocab * sizes.hidden_size,
+        final_parameters=norm + vocab * family.head_has_bias,
         num_experts=sizes.num_experts,
         experts_per_token=sizes.experts_per_token,
         moe_intermediate_size=sizes.moe_intermediate_size,
@@ -73,7 +75,7 @@ def read_shape(
         rope_tables=rope_tables(text, sizes, family),
         quantization=rules.quantization if rules else None,
         checkpoint=checkpoint,
-        remarks=_remarks(found, tower),
+        remarks=(*_guessed(model_type), *_remarks(found, tower)),
     )
 
 
@@ -85,8 +87,10 @@ def _with_defaults(text: Config, family: Family) -> Config:
     return {**dict(family.config_defaults), **{k: v for k, v in text.items() if v is not None}}
 
 
-def _family(text: Config, model_type: str) -> Family:
-    if any(text.get(key) for key in _STATEFUL_KEYS):
+def _family(
+    text: Config, model_type: str, config: Config, checkpoint: CheckpointSummary | None
+) -> Family:
+    if any(text.get(key) for key in _STATEFUL_KEYS) or _STATEFUL_NAMES.search(model_type):
         raise ShapeError(
             f"{model_type!r} keeps recurrent state, which is not supported",
             field="model_type",
@@ -94,14 +98,23 @@ def _family(text: Config, model_type: str) -> Family:
             hint="use a model whose layers all attend",
         )
     family = find_family(model_type)
+    if family is None and checkpoint is not None and _generates(config):
+        return Family(attention="mla" if text.get("kv_lora_rank") else "heads")
     if family is None:
         raise ShapeError(
             f"{model_type!r} is not a supported architecture" if model_type else "is missing",
             field="model_type",
             value=model_type,
-            hint="supported: " + ", ".join(sorted(FAMILIES)),
+            hint="supported: "
+            + ", ".join(sorted(FAMILIES))
+            + "; of other causal language models, those whose weight files are at hand",
         )
     return family
+
+
+def _generates(config: Config) -> bool:
+    """Whether the architecture names a causal language model, of a family known or not."""
+    return _architecture(config).endswith("ForCausalLM")
 
 
 def _ties_embeddings(found: TextConfig, family: Family) -> bool:
@@ -115,6 +128,15 @@ def _ties_embeddings(found: TextConfig, family: Family) -> bool:
 def _architecture(config: Config) -> str:
     names = read_str_list(config, "architectures")
     return names[0] if names else ""
+
+
+def _guessed(model_type: str) -> tuple[str, ...]:
+    if find_family(model_type):
+        return ()
+    return (
+        f"{model_type or 'the architecture'} is not known: weights are counted from the files, "
+        "and layers taken for plain attention",
+    )
 
 
 def _remarks(found: TextConfig, tower: Tower) -> tuple[str, ...]:

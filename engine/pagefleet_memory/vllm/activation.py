@@ -6,13 +6,16 @@ from pagefleet_memory.model_shape import ModelShape
 from pagefleet_memory.vllm.run import Run
 
 
-def peak_activation(shape: ModelShape, run: Run, stage: int) -> int:
-    """Bytes of one rank of a stage beyond its weights."""
-    last = stage == run.pipeline_parallel_size - 1
-    peak = _forward(shape, run)
-    if last and run.profiles_sampler:
-        peak = max(peak, _sampling(shape, run))
-    return peak + _experts(shape, run) + _between_stages(shape, run)
+def forward_bytes(shape: ModelShape, run: Run) -> int:
+    """The forward's own peak: a layer, routed experts, and what stages hand over."""
+    return _forward(shape, run) + _experts(shape, run) + _between_stages(shape, run)
+
+
+def sampler_bytes(shape: ModelShape, run: Run, stage: int) -> int:
+    """By how much the sampling step, which only the last stage runs, exceeds the forward."""
+    if stage != run.pipeline_parallel_size - 1 or not run.profiles_sampler:
+        return 0
+    return max(0, _sampling(shape, run) - _forward(shape, run))
 
 
 def _hidden(shape: ModelShape, run: Run) -> int:

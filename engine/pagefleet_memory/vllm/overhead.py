@@ -14,10 +14,9 @@ def non_torch(run: Run) -> int:
 
 def context(run: Run) -> int:
     """What the process holds before loading, outside the budget."""
-    if run.tensor_parallel_size * run.pipeline_parallel_size == 1:
-        return constant("gpu_context", "vllm").value
-    suffix = "" if run.is_large_card else "_small_card"
-    return constant(f"gpu_context_distributed{suffix}", "vllm").value
+    ranks = run.tensor_parallel_size * run.pipeline_parallel_size
+    name = "gpu_context_distributed" if ranks > 1 else "gpu_context"
+    return constant(name if run.is_large_card else f"{name}_small_card", "vllm").value
 
 
 def warm_up(shape: ModelShape) -> int:

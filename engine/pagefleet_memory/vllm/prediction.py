@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from pagefleet_memory.model_shape import ModelShape
-from pagefleet_memory.vllm.activation import peak_activation
 from pagefleet_memory.vllm.kv_groups import KVLayoutOfStage, stage_layout
-from pagefleet_memory.vllm.overhead import context, graphs, non_torch, warm_up
+from pagefleet_memory.vllm.ledger import stage_ledger
+from pagefleet_memory.vllm.overhead import context, graphs, warm_up
 from pagefleet_memory.vllm.run import Run
-from pagefleet_memory.vllm.weights import rank_weights
+from pagefleet_memory.vllm.weights import rank_weights, rope_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,10 @@ def predict(shape: ModelShape, run: Run) -> Prediction:
 
 
 def _stage(shape: ModelShape, run: Run, index: int) -> _Stage:
-    weights = rank_weights(shape, run, index)
-    layout = stage_layout(shape, run, index)
-    if run.memory_bytes is None:
-        return _Stage(index, layout, weights, None)
-    budget = int(run.memory_bytes * run.gpu_memory_utilization)
-    held = weights + peak_activation(shape, run, index) + non_torch(run)
-    if run.release.counts_graphs:
-        held += graphs(shape, run)
-    return _Stage(index, layout, weights, budget - held)
+    weights = rank_weights(shape, run, index) + rope_bytes(shape, run)
+    known = run.memory_bytes is not None
+    pool = stage_ledger(shape, run, index).kv_pool_bytes if known else None
+    return _Stage(index, stage_layout(shape, run, index), weights, pool)
 
 
 def _bytes_per_logged_token(stage: _Stage, run: Run) -> int:

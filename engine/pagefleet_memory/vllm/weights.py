@@ -19,14 +19,21 @@ _ALIGNMENT = 512
 
 
 def rank_weights(shape: ModelShape, run: Run, stage: int) -> int:
-    """Bytes of one rank of a pipeline stage after loading, rotary tables included."""
+    """Bytes of one rank of a pipeline stage after loading, without rotary tables."""
     start, end = stage_bounds(shape.num_layers, run.pipeline_parallel_size)[stage]
     pattern = shape.layer_pattern[start:end]
     layers = sum(
         pattern.count(index) * _layer_bytes(shape, kind, run)
         for index, kind in enumerate(shape.layer_kinds)
     )
-    return layers + _outside_bytes(shape, run, stage) + _rope_bytes(shape, run)
+    return layers + _outside_bytes(shape, run, stage)
+
+
+def rope_bytes(shape: ModelShape, run: Run) -> int:
+    """Rotary tables, which logs count as weights; every rank holds them whole."""
+    size = dtype_bytes(run.dtype)
+    sizes = [table.positions * table.width * size for table in shape.rope_tables]
+    return sum(allocated(size, run.release) for size in sizes)
 
 
 def allocated(size: int, release: Release) -> int:
@@ -103,12 +110,6 @@ def _outside_bytes(shape: ModelShape, run: Run, stage: int) -> int:
     if shape.tie_word_embeddings:
         return total + (0 if first else table)
     return total + allocated(shape.head_bytes(rows * shape.hidden_size, size), run.release)
-
-
-def _rope_bytes(shape: ModelShape, run: Run) -> int:
-    size = dtype_bytes(run.dtype)
-    sizes = [table.positions * table.width * size for table in shape.rope_tables]
-    return sum(allocated(size, run.release) for size in sizes)
 
 
 def _multiple(value: int, unit: int) -> int:
