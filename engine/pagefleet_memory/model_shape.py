@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pagefleet_memory.checkpoint import CheckpointSummary
-from pagefleet_memory.dtypes import dtype_bytes, kv_row_bytes, resolve_kv_dtype
+from pagefleet_memory.dtypes import Fp8Scales, dtype_bytes, kv_row_bytes, resolve_kv_dtype
+from pagefleet_memory.errors import ShapeError
 from pagefleet_memory.layers import LayerKind
+from pagefleet_memory.packing import packed_bytes
 from pagefleet_memory.quantization import Quantization
+from pagefleet_memory.rope import RopeTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +33,17 @@ class ModelShape:
     layer_pattern: tuple[int, ...]  # for each layer the index of its kind
     embedding_parameters: int  # input embedding and learned positions
     head_parameters: int  # output head; 0 where it is the input embedding
-    final_parameters: int  # what stands after the last layer: the final norm
+    final_parameters: int  # what stands after the last layer: the final norm, the head's bias
     num_experts: int = 0
     experts_per_token: int = 0
     moe_intermediate_size: int = 0
     kv_lora_rank: int = 0
+    tower_parameters: int = 0  # encoders of images or sound beside the text model
+    head_packing: str = ""  # quantized form of the output head; empty for plain floats
+    rope_tables: tuple[RopeTable, ...] = ()
     quantization: Quantization | None = None
     checkpoint: CheckpointSummary | None = None
-    # What the numbers leave out, in words for a user: a vision tower, guessed layers.
+    # What the numbers leave out, in words for a user: a tower, guessed layers.
     remarks: tuple[str, ...] = ()
 
     @staticmethod
@@ -73,10 +79,35 @@ class ModelShape:
         return self.kv_lora_rank > 0
 
     @property
+    def is_multimodal(self) -> bool:
+        """True where an encoder feeds the text model."""
+        return self.tower_parameters > 0
+
+    @property
     def sliding_window(self) -> int | None:
         """The widest sliding window of any layer; None where every layer sees all tokens."""
         windows = [kind.attention.window for kind in self.layer_kinds if kind.attention.window]
         return max(windows, default=None)
+
+    @property
+    def unsupported_by_engine(self) -> str | None:
+        """Why pagefleet's engine cannot run the model; None where it can."""
+        if any(kind.state for kind in self.layer_kinds):
+            return "keeps recurrent state in some of its layers"
+        if self.is_mla:
+            return "caches a latent in place of keys and values"
+        return None
+
+    def require_engine_support(self) -> None:
+        """Raise ShapeError where pagefleet's engine cannot run the model."""
+        reason = self.unsupported_by_engine
+        if reason:
+            raise ShapeError(
+                f"{self.model_type!r} {reason}, which is not supported",
+                field="model_type",
+                value=self.model_type,
+                hint="use a model whose layers all attend and cache keys and values",
+            )
 
     @property
     def num_parameters(self) -> int:
@@ -101,33 +132,37 @@ class ModelShape:
             if self.quantization is not None or self.checkpoint.dtype == dtype:
                 return self.checkpoint.bytes_as(dtype)
             return max(self.num_parameters, self.checkpoint.num_parameters) * size
-        packed = self.quantized_parameters
-        plain = (self.num_parameters - packed) * size
-        return plain + self._packed_bytes(packed)
+        outside = self.embedding_parameters + self.final_parameters + self.tower_parameters
+        layers = sum(self._kind_bytes(index, size) for index in self.layer_pattern)
+        return outside * size + self.head_bytes(self.head_parameters, size) + layers
 
-    @property
-    def quantized_parameters(self) -> int:
-        """Parameters that the quantization packs: projections, never embeddings or norms."""
-        if self.quantization is None:
-            return 0
-        if self.quantization.experts_only:
-            return sum(kind.weights.experts for kind in self.layers)
-        return sum(kind.weights.total - kind.weights.replicated for kind in self.layers)
+    def head_bytes(self, parameters: int, element_bytes: int) -> int:
+        """Bytes of this many parameters of the output head."""
+        if not self.head_packing or not parameters:
+            return parameters * element_bytes
+        return packed_bytes(self.head_packing, parameters // self.hidden_size, self.hidden_size)
 
     def kv_bytes_per_token(self, kv_dtype: str, *, dtype: str | None = None) -> int:
         """Bytes one token takes in the KV cache over all layers of one unsharded replica."""
         concrete = resolve_kv_dtype(kv_dtype, dtype or self.dtype)
         return sum(kv_bytes_per_layer(kind, concrete) for kind in self.layers)
 
-    def _packed_bytes(self, parameters: int) -> int:
-        if self.quantization is None:
-            return 0
-        return -(-int(parameters * self.quantization.bits_per_weight) // 8)
+    def _kind_bytes(self, index: int, element_bytes: int) -> int:
+        return sum(
+            matrix.copies * matrix.bytes_of(matrix.rows, matrix.columns, element_bytes)
+            for matrix in self.layer_kinds[index].weights.matrices
+        )
 
 
-def kv_bytes_per_layer(kind: LayerKind, kv_dtype: str, *, tensor_parallel_size: int = 1) -> int:
+def kv_bytes_per_layer(
+    kind: LayerKind,
+    kv_dtype: str,
+    *,
+    tensor_parallel_size: int = 1,
+    fp8_scales: Fp8Scales = "token",
+) -> int:
     """Bytes one token takes in one layer's cache on one rank; `kv_dtype` is concrete."""
     attention = kind.attention
-    row = kv_row_bytes(attention.k_width, kv_dtype, part="key")
-    row += kv_row_bytes(attention.v_width, kv_dtype, part="value")
+    row = kv_row_bytes(attention.k_width, kv_dtype, part="key", fp8_scales=fp8_scales)
+    row += kv_row_bytes(attention.v_width, kv_dtype, part="value", fp8_scales=fp8_scales)
     return attention.local_kv_heads(tensor_parallel_size) * row

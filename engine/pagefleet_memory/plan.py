@@ -28,7 +28,11 @@ def plan_serving(
     *,
     objective: Objective = "MinGPUs",
 ) -> PlanResult:
-    """The best plan over the whole inventory with every option passed over, or a refusal."""
+    """The best plan over the whole inventory with every option passed over, or a refusal.
+
+    Raises ShapeError for a model that pagefleet's engine cannot run.
+    """
+    shape.require_engine_support()
     demand = Demand(shape, workload, pins or Pins())
     ordered = sorted(groups, key=lambda group: group.name)
     problem = invalid_pin(demand, ordered)

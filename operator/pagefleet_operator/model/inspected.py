@@ -28,6 +28,7 @@ def read_model(config: bytes, files: Sequence[FileSummary], *, revision: str) ->
         raise InspectionError("ConfigUnreadable", "config.json is no JSON object")
     try:
         shape = ModelShape.from_config(parsed, checkpoint=summarize(files) if files else None)
+        shape.require_engine_support()
     except ShapeError as error:
         reason = "UnsupportedModel" if error.field == "model_type" else "ConfigInvalid"
         raise InspectionError(reason, f"config.json: {error}") from error
