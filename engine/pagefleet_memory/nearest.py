@@ -14,6 +14,7 @@ from pagefleet_memory.pins_check import invalid_pin, matches_products
 from pagefleet_memory.plan_types import Change
 from pagefleet_memory.products import PRODUCTS
 from pagefleet_memory.quantization import Quantization
+from pagefleet_memory.quantized import as_quantized
 from pagefleet_memory.units import MIB
 from pagefleet_memory.workload import NodeGroup
 
@@ -21,13 +22,10 @@ _SIZES_TO_SUGGEST = (1, 2, 4, 8)
 _NODES_TO_SUGGEST = 4
 _GPUS_TO_SUGGEST = 8
 
-# Checkpoints that publishers offer, by how much is rounded: 8 bits with a scale per row, then 4.
+# Checkpoints that publishers offer, by how much is rounded: name, method, packing.
 _QUANTIZED = (
-    ("an 8-bit checkpoint (int8, a scale per row)", Quantization("int8", bits_per_weight=8.0)),
-    (
-        "a 4-bit checkpoint (GPTQ, groups of 128)",
-        Quantization("gptq", bits_per_weight=4.125, group_size=128),
-    ),
+    ("an 8-bit checkpoint (int8, a scale per row)", Quantization("int8"), "int8"),
+    ("a 4-bit checkpoint (GPTQ, groups of 128)", Quantization("gptq", group_size=128), "int4-g128"),
 )
 
 # Pins that a user can leave out, by the fields of the spec.
@@ -140,8 +138,8 @@ def _quantized_weights(demand: Demand, groups: Sequence[NodeGroup]) -> Iterator[
     """The least rounding of weights that fits one GPU: an engine splits no quantized weights."""
     if demand.shape.quantization is not None:
         return
-    for name, quantization in _QUANTIZED:
-        shape = replace(demand.shape, quantization=quantization, checkpoint=None)
+    for name, quantization, packing in _QUANTIZED:
+        shape = as_quantized(demand.shape, quantization, packing)
         pins = replace(demand.pins, max_gpus=1)
         smaller = Demand(shape, demand.workload, pins)
         gpus = [group for group in groups if group.accelerator.kind == "GPU"]

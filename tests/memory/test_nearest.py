@@ -14,7 +14,6 @@ from pagefleet_memory import (
     plan_serving,
 )
 from tests.memory.memory_builders import (
-    DEEPSEEK_V3,
     GIB,
     LLAMA_3_8B,
     LLAMA_3_70B,
@@ -24,13 +23,20 @@ from tests.memory.memory_builders import (
     shape,
 )
 
+LLAMA_405B = {
+    **LLAMA_3_70B,
+    "hidden_size": 16384,
+    "num_hidden_layers": 126,
+    "num_attention_heads": 128,
+    "intermediate_size": 53248,
+}
 _LONG = Workload(max_model_len=131072)
 _CASES: dict[str, tuple[dict[str, Any], Workload, list[NodeGroup], Pins]] = {
     "long on one L4": (LLAMA_3_8B, Workload(max_model_len=65536), [gpus("L4", 1)], Pins()),
     "8B on one T4": (LLAMA_3_8B, Workload(max_model_len=8192), [gpus("T4", 1)], Pins()),
     "70B on one L4": (LLAMA_3_70B, Workload(max_model_len=8192), [gpus("L4", 1)], Pins()),
     "70B on a pair": (LLAMA_3_70B, _LONG, [gpus("A100-80", 2)], Pins()),
-    "671B on 8 H100": (DEEPSEEK_V3, Workload(max_model_len=8192), [gpus("H100", 8)], Pins()),
+    "405B on 8 H100": (LLAMA_405B, Workload(max_model_len=8192), [gpus("H100", 8)], Pins()),
     "too many slots": (
         LLAMA_3_8B,
         Workload(max_model_len=8192),
@@ -156,7 +162,7 @@ def test_every_change_that_is_proposed_gives_a_plan(name: str) -> None:
         ("long on one L4", "kvCache.dtype int8"),
         ("8B on one T4", "an 8-bit checkpoint"),
         ("70B on a pair", "4x NVIDIA-A100-SXM4-80GB (TP=4, PP=1) fits"),
-        ("671B on 8 H100", "24x NVIDIA-H100-80GB-HBM3 (TP=8, PP=3)"),
+        ("405B on 8 H100", "16x NVIDIA-H100-80GB-HBM3 (TP=8, PP=2)"),
         ("too many slots", "maxNumSeqs "),
         ("too large steps", "maxNumBatchedTokens left out"),
         ("too small a share", "gpuMemoryUtilization left out"),
