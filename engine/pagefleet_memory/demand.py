@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from pagefleet_memory.accelerator import Accelerator
 from pagefleet_memory.kv_cache import blocks_for_tokens, kv_block_bytes
 from pagefleet_memory.ledger import budget_bytes, fixed_terms
 from pagefleet_memory.limits import EngineLimits
 from pagefleet_memory.model_shape import ModelShape
+from pagefleet_memory.speed import ModelWork, model_work
 from pagefleet_memory.workload import Pins, Workload
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +31,7 @@ class Demand:
     shape: ModelShape
     workload: Workload
     pins: Pins
-    # Limits depend on the option and on what an accelerator can do, not on its memory.
-    _limits: dict[tuple[object, ...], EngineLimits] = field(
-        default_factory=dict, compare=False, repr=False
-    )
+    _once: dict[tuple[object, ...], Any] = field(default_factory=dict, compare=False, repr=False)
     # Sizes depend on the limits and the kind of accelerator only: equal ones are shared.
     _sizes: dict[tuple[object, ...], tuple[StageSizes, ...]] = field(
         default_factory=dict, compare=False, repr=False
@@ -52,13 +53,16 @@ class Demand:
         pins = self.pins
         return min(wanted, pins.max_num_seqs or wanted, pins.max_num_batched_tokens or wanted)
 
-    def limits_once(
-        self, key: tuple[object, ...], make: Callable[[], EngineLimits]
-    ) -> EngineLimits:
-        """The limits of this key, made where it is new."""
-        found = self._limits.get(key)
-        if found is None:
-            found = self._limits[key] = make()
+    @property
+    def work(self) -> ModelWork:
+        """What a token costs, counted over the layers once."""
+        return self.once(("work",), lambda: model_work(self.shape))
+
+    def once(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
+        """What `make` gives, made where the key is new."""
+        if key not in self._once:
+            self._once[key] = make()
+        found: T = self._once[key]
         return found
 
     def stage_sizes(self, accelerator: Accelerator, limits: EngineLimits) -> tuple[StageSizes, ...]:

@@ -75,7 +75,7 @@ def smallest_limits(demand: Demand, accelerator: Accelerator, option: Option) ->
         *(accelerator.kind, accelerator.bf16, accelerator.fp8, accelerator.compute_capability),
         *(accelerator.bf16_tflops, utilization, option),
     )
-    return demand.limits_once(key, lambda: _limits(demand, accelerator, option, utilization))
+    return demand.once(key, lambda: _limits(demand, accelerator, option, utilization))
 
 
 def _limits(
@@ -119,7 +119,7 @@ def _step_tokens(demand: Demand, accelerator: Accelerator, option: Option) -> in
         return BATCHED_TOKENS_CPU
     computed = tokens_computed_in(
         STEP_SECONDS,
-        demand.shape,
+        demand.work,
         accelerator,
         tensor_parallel_size=option.tensor_parallel_size,
     )

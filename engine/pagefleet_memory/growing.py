@@ -115,7 +115,7 @@ def _holds(demand: Demand, accelerator: Accelerator, limits: EngineLimits, reque
 
 def _slots_worth_having(demand: Demand, accelerator: Accelerator, limits: EngineLimits) -> int:
     """Slots that the workload can fill and a step can serve; a stated concurrency is taken."""
-    shape, workload = demand.shape, demand.workload
+    work, workload = demand.work, demand.workload
     cap = sequence_cap(workload, cpu=accelerator.kind == "CPU")
     cap = min(cap, limits.max_num_batched_tokens)
     rate = workload.request_rate
@@ -126,9 +126,9 @@ def _slots_worth_having(demand: Demand, accelerator: Accelerator, limits: Engine
     return sequences_in_flight(
         rate,
         workload,
-        prefill=prefill_seconds(shape, accelerator, limits, tokens=prompt),
+        prefill=prefill_seconds(work, accelerator, limits, tokens=prompt),
         step=lambda batch: decode_step_seconds(
-            shape, accelerator, limits, batch=batch, context_tokens=context
+            work, accelerator, limits, batch=batch, context_tokens=context
         ),
         most=cap,
     )

@@ -42,7 +42,7 @@ def _speed(demand: Demand, candidate: Candidate) -> Speed | None:
     limits, workload = candidate.limits, demand.workload
     held = max(1, candidate.kv_tokens // limits.max_num_seqs)
     return predict_speed(
-        demand.shape,
+        demand.work,
         candidate.accelerator,
         limits,
         batch=limits.max_num_seqs,

@@ -55,7 +55,7 @@ def _score(demand: Demand, candidate: Candidate, objective: Objective) -> float:
     limits = candidate.limits
     batch = 1 if objective == "Latency" else limits.max_num_seqs
     seconds = decode_step_seconds(
-        demand.shape,
+        demand.work,
         candidate.accelerator,
         limits,
         batch=batch,

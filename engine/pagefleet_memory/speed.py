@@ -5,10 +5,11 @@ arithmetic. Shares of the data sheet that kernels reach are NVIDIA AIConfigurato
 memory's, 3 us for each kernel; 0.5 of the arithmetic's is the middle of what prefills reach.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pagefleet_memory.accelerator import Accelerator
-from pagefleet_memory.dtypes import dtype_bytes
+from pagefleet_memory.dtypes import COMPUTE_DTYPES, dtype_bytes
 from pagefleet_memory.limits import EngineLimits
 from pagefleet_memory.model_shape import ModelShape, kv_bytes_per_layer
 
@@ -25,6 +26,16 @@ _LAYER_SECONDS_EAGER = 0.8e-3
 
 
 @dataclass(frozen=True, slots=True)
+class ModelWork:
+    """What a model asks of its device for a token, counted over its layers once."""
+
+    shape: ModelShape
+    parameters_used: int  # that multiply each token: looking up an embedding multiplies nothing
+    routed_share: float  # of all parameters, those of routed experts
+    bytes_read: Mapping[str, int]  # of the weights in each compute dtype, by a full batch
+
+
+@dataclass(frozen=True, slots=True)
 class Speed:
     """What one replica is predicted to do, with every slot in use."""
 
@@ -33,8 +44,23 @@ class Speed:
     prefill_tokens_per_second: float  # for prompts of the mean length
 
 
+def model_work(shape: ModelShape) -> ModelWork:
+    """Count the layers; an embedding that is no head as well is looked up, not read."""
+    lookup = 0 if shape.tie_word_embeddings else shape.embedding_parameters
+    routed = sum(kind.weights.experts for kind in shape.layers)
+    return ModelWork(
+        shape,
+        parameters_used=max(1, shape.active_parameters - lookup),
+        routed_share=routed / shape.num_parameters,
+        bytes_read={
+            dtype: max(0, shape.weight_bytes(dtype) - lookup * dtype_bytes(dtype))
+            for dtype in COMPUTE_DTYPES
+        },
+    )
+
+
 def predict_speed(
-    shape: ModelShape,
+    work: ModelWork,
     accelerator: Accelerator,
     limits: EngineLimits,
     *,
@@ -46,14 +72,14 @@ def predict_speed(
     if accelerator.bandwidth_gbps is None or accelerator.bf16_tflops is None:
         return None
     step = decode_step_seconds(
-        shape, accelerator, limits, batch=batch, context_tokens=context_tokens
+        work, accelerator, limits, batch=batch, context_tokens=context_tokens
     )
-    prefill = prefill_seconds(shape, accelerator, limits, tokens=prompt_tokens)
+    prefill = prefill_seconds(work, accelerator, limits, tokens=prompt_tokens)
     return Speed(batch / step, step, prompt_tokens / prefill)
 
 
 def decode_step_seconds(
-    shape: ModelShape,
+    work: ModelWork,
     accelerator: Accelerator,
     limits: EngineLimits,
     *,
@@ -65,39 +91,40 @@ def decode_step_seconds(
     Stages work one after the other, so that only tensor parallelism shortens a step.
     """
     tp = limits.tensor_parallel_size
-    read = _weights_read(shape, limits, batch) / tp
-    read += batch * _cached_bytes_read(shape, limits, context_tokens)
-    arithmetic = 2 * _parameters_used(shape) * batch / tp
+    read = _weights_read(work, limits, batch) / tp
+    read += batch * _cached_bytes_read(work.shape, limits, context_tokens)
+    arithmetic = 2 * work.parameters_used * batch / tp
     return (
         max(read / _bandwidth(accelerator), arithmetic / _flops(accelerator))
-        + _exchange_seconds(shape, accelerator, limits, tokens=batch)
-        + _launch_seconds(shape, accelerator, limits)
+        + _exchange_seconds(work.shape, accelerator, limits, tokens=batch)
+        + _launch_seconds(work.shape, accelerator, limits)
     )
 
 
 def prefill_seconds(
-    shape: ModelShape, accelerator: Accelerator, limits: EngineLimits, *, tokens: int
+    work: ModelWork, accelerator: Accelerator, limits: EngineLimits, *, tokens: int
 ) -> float:
     """Seconds until the whole prompt of one request is computed, in chunks of the token budget."""
     tp = limits.tensor_parallel_size
     chunks = -(-tokens // limits.max_num_batched_tokens)
+    shape = work.shape
     attention = 2 * shape.num_layers * shape.num_attention_heads * shape.head_dim * tokens**2
-    arithmetic = (2 * _parameters_used(shape) * tokens + attention) / tp
-    read = chunks * _weights_read(shape, limits, tokens) / tp
+    arithmetic = (2 * work.parameters_used * tokens + attention) / tp
+    read = chunks * _weights_read(work, limits, tokens) / tp
     return (
         max(read / _bandwidth(accelerator), arithmetic / _flops(accelerator))
-        + _exchange_seconds(shape, accelerator, limits, tokens=tokens)
-        + chunks * _launch_seconds(shape, accelerator, limits)
+        + _exchange_seconds(work.shape, accelerator, limits, tokens=tokens)
+        + chunks * _launch_seconds(work.shape, accelerator, limits)
     )
 
 
 def tokens_computed_in(
-    seconds: float, shape: ModelShape, accelerator: Accelerator, *, tensor_parallel_size: int
+    seconds: float, work: ModelWork, accelerator: Accelerator, *, tensor_parallel_size: int
 ) -> int | None:
     """Prompt tokens that a step of this length computes; None where the speed is not known."""
     if accelerator.bf16_tflops is None:
         return None
-    per_token = 2 * _parameters_used(shape) / tensor_parallel_size
+    per_token = 2 * work.parameters_used / tensor_parallel_size
     return int(seconds * _flops(accelerator) / per_token)
 
 
@@ -109,26 +136,13 @@ def _flops(accelerator: Accelerator) -> float:
     return (accelerator.bf16_tflops or _UNKNOWN_TFLOPS) * 1e12 * _FLOPS_SHARE
 
 
-def _parameters_used(shape: ModelShape) -> int:
-    """Parameters that multiply each token: looking up an embedding multiplies nothing."""
-    lookup = 0 if shape.tie_word_embeddings else shape.embedding_parameters
-    return max(1, shape.active_parameters - lookup)
-
-
-def _weights_read(shape: ModelShape, limits: EngineLimits, tokens: int) -> float:
-    lookup = 0 if shape.tie_word_embeddings else shape.embedding_parameters
-    held = shape.weight_bytes(limits.dtype) - lookup * dtype_bytes(limits.dtype)
-    return max(0, held) * _share_read(shape, tokens)
-
-
-def _share_read(shape: ModelShape, tokens: int) -> float:
-    """Share of the weights a batch touches: an expert is read once for all its tokens."""
+def _weights_read(work: ModelWork, limits: EngineLimits, tokens: int) -> float:
+    """Bytes that a batch touches: an expert is read once for all its tokens."""
+    shape, held = work.shape, work.bytes_read[limits.dtype]
     if not shape.num_experts:
-        return 1.0
+        return held
     chosen = min(1.0, shape.experts_per_token / shape.num_experts)
-    touched = 1 - (1 - chosen) ** tokens
-    routed = sum(kind.weights.experts for kind in shape.layers) / shape.num_parameters
-    return 1 - routed * (1 - touched)
+    return held * (1 - work.routed_share * (1 - chosen) ** tokens)
 
 
 def _cached_bytes_read(shape: ModelShape, limits: EngineLimits, context_tokens: int) -> int:

@@ -6,7 +6,12 @@ import pytest
 
 from pagefleet_memory import TokenDistribution, Workload, plan_serving
 from pagefleet_memory.batching import batched_tokens, sequences_in_flight
-from pagefleet_memory.speed import decode_step_seconds, predict_speed, prefill_seconds
+from pagefleet_memory.speed import (
+    decode_step_seconds,
+    model_work,
+    predict_speed,
+    prefill_seconds,
+)
 from tests.memory.memory_builders import (
     DEEPSEEK_V3,
     GIB,
@@ -19,10 +24,12 @@ from tests.memory.memory_builders import (
     shape,
 )
 
+_WORK_8B = model_work(shape(LLAMA_3_8B))
+
 
 def _step(name: str = "H100", *, batch: int = 64, context: int = 2048, **changes: object) -> float:
     return decode_step_seconds(
-        shape(LLAMA_3_8B), gpu(name), limits(**changes), batch=batch, context_tokens=context
+        _WORK_8B, gpu(name), limits(**changes), batch=batch, context_tokens=context
     )
 
 
@@ -61,7 +68,7 @@ def test_a_latent_cache_is_read_whole_by_every_rank() -> None:
     def read(context: int) -> float:
         settings = limits(tensor_parallel_size=8)
         return decode_step_seconds(
-            shape(DEEPSEEK_V3), gpu("H100"), settings, batch=1, context_tokens=context
+            model_work(shape(DEEPSEEK_V3)), gpu("H100"), settings, batch=1, context_tokens=context
         )
 
     assert read(10_000) - read(0) == pytest.approx(10_000 * 70_272 / (0.8 * 3350e9))
@@ -71,7 +78,9 @@ def test_few_requests_read_few_experts() -> None:
     model = shape(DEEPSEEK_V3)
 
     def step(batch: int) -> float:
-        return decode_step_seconds(model, gpu("H100"), limits(), batch=batch, context_tokens=0)
+        return decode_step_seconds(
+            model_work(model), gpu("H100"), limits(), batch=batch, context_tokens=0
+        )
 
     assert step(1) < step(64) / 5
     everything = model.weight_bytes("bfloat16") / (0.8 * 3350e9)
@@ -83,7 +92,7 @@ def test_a_window_bounds_what_its_layers_read() -> None:
 
     def step(context: int) -> float:
         return decode_step_seconds(
-            shape(config), gpu("H100"), limits(), batch=8, context_tokens=context
+            model_work(shape(config)), gpu("H100"), limits(), batch=8, context_tokens=context
         )
 
     assert step(1024) == step(100_000) > step(512)
@@ -91,7 +100,7 @@ def test_a_window_bounds_what_its_layers_read() -> None:
 
 def test_prefill_is_arithmetic_and_grows_with_the_square() -> None:
     def prefill(tokens: int) -> float:
-        return prefill_seconds(shape(LLAMA_3_8B), gpu("H100"), limits(), tokens=tokens)
+        return prefill_seconds(_WORK_8B, gpu("H100"), limits(), tokens=tokens)
 
     linear = 2 * (8_030_261_248 - 128256 * 4096) * 2048
     square = 2 * 32 * 32 * 128 * 2048**2
@@ -103,9 +112,7 @@ def test_an_unknown_card_has_no_prediction() -> None:
     plan = plan_serving(shape(LLAMA_3_8B), Workload(max_model_len=4096), [cpus(64 * GIB)]).chosen
     assert plan is not None and plan.speed is None
     unknown = replace(gpu("H100"), bf16_tflops=None)
-    found = predict_speed(
-        shape(LLAMA_3_8B), unknown, limits(), batch=1, context_tokens=1, prompt_tokens=1
-    )
+    found = predict_speed(_WORK_8B, unknown, limits(), batch=1, context_tokens=1, prompt_tokens=1)
     assert found is None
 
 
