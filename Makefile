@@ -28,11 +28,15 @@ demo: dev ## cluster, images, operator, one model, one streamed answer
 	$(PY) -m e2e.demo
 
 .PHONY: test
-test: lint types unit e2e ## lint, types, unit tests and the end-to-end tier
+test: lint types unit kernels e2e ## lint, types, unit tests, kernels and the end-to-end tier
 
 .PHONY: unit
 unit: dev model ## unit tests: no cluster, no GPU, no network
 	OMP_NUM_THREADS=1 $(PY) -m pytest tests -n 2 --dist loadfile
+
+.PHONY: kernels
+kernels: dev ## interpreter and ahead-of-time tiers of the Triton kernels
+	OMP_NUM_THREADS=1 $(PY) -m pytest tests/kernels_triton -n 2 --dist loadfile
 
 .PHONY: lint
 lint: dev ## ruff, formatting and the import arrows

@@ -73,6 +73,9 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(name, value, "must be at least 1")
+        if self.block_size % 8:
+            hint = "must be a multiple of 8, such as 16"
+            raise ConfigError("block_size", self.block_size, hint)
         for name in ("drain_timeout", "propagation_seconds"):
             if getattr(self, name) < 0:
                 raise ConfigError(name, getattr(self, name), "must not be negative")

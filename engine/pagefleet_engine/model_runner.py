@@ -29,12 +29,12 @@ class ModelRunner:
         self._forward = forward
         self._layers = layers
         self._sampler = sampler
-        self._block_size = layers.storage.block_size
+        self._block_size = layers.pool.layout.block_size
         self._device = device
 
     @property
     def kv_cache_bytes(self) -> int:
-        return self._layers.storage.num_bytes
+        return self._layers.pool.num_bytes
 
     def forget(self, request_id: str) -> None:
         self._sampler.forget(request_id)
@@ -53,7 +53,7 @@ class ModelRunner:
     def compute(self, inputs: StepInputs) -> torch.Tensor:
         """Logits of the rows that are sampled: [num_rows, vocab_size]."""
         input_ids, positions = self._tokens(inputs)
-        self._layers.metadata = self._metadata(inputs, positions)
+        self._layers.begin(self._metadata(inputs, positions))
         return self._forward(input_ids, positions, inputs.rows)
 
     @torch.inference_mode()
@@ -79,14 +79,11 @@ class ModelRunner:
         counts = torch.tensor(inputs.num_tokens, device=self._device)
         rows = torch.arange(len(inputs.num_tokens), device=self._device).repeat_interleave(counts)
         blocks = tables[rows, positions // self._block_size]
-        offsets = positions % self._block_size
-        if bool((offsets == 0).any()):
-            self._layers.storage.clear(blocks[offsets == 0])
         return AttentionMetadata(
             query_starts=tuple(query_starts),
             seq_lens=tuple(map(sum, zip(inputs.num_computed, inputs.num_tokens, strict=True))),
             block_tables=tables,
-            slot_mapping=blocks * self._block_size + offsets,
+            slot_mapping=blocks * self._block_size + positions % self._block_size,
         )
 
     def _block_tables(self, block_tables: "Sequence[array[int]]") -> torch.Tensor:

@@ -9,13 +9,13 @@ import torch
 from transformers import PreTrainedModel
 
 from pagefleet_engine.device import Device
-from pagefleet_engine.errors import ModelLoadError, OutOfMemoryError
-from pagefleet_engine.kv_cache.storage import KVStorage, LayerKVShape, block_bytes
+from pagefleet_engine.errors import ConfigError, ModelLoadError, OutOfMemoryError
 from pagefleet_engine.layers.fused import fuse_linears
 from pagefleet_engine.layers.linear import pack_linears, packing_works
 from pagefleet_engine.model_runner import Forward, ModelRunner, run_model
 from pagefleet_engine.models.attention import PagedLayers, ShapeRecorder, attach
 from pagefleet_engine.sampler import Sampler
+from pagefleet_kernels import ArgumentError, KVLayout, KVPool, LayerKVShape
 from pagefleet_kernels.decode_groups import MOST_GROUPED_TOKENS
 from pagefleet_memory import EngineLimits, ModelShape, kv_block_bytes
 from pagefleet_memory.parallelism import layers_per_stage
@@ -29,7 +29,7 @@ PROBE_TOKENS = 2
 class Profile:
     """What a first forward of the largest step showed."""
 
-    layers: tuple[LayerKVShape, ...]
+    layout: KVLayout
     workspace_bytes: int
     tokens_per_second: float
 
@@ -58,7 +58,7 @@ class Worker:
 
     def profile(self) -> Profile:
         """Run the largest step once: which keys and values a layer stores, memory and speed."""
-        layers = self._layer_shapes()
+        layout = self._layout(self._layer_shapes())
         num_tokens = self._limits.max_num_batched_tokens
         rows = min(self._limits.max_num_seqs, num_tokens)
         self._device.meter.reset_peak()
@@ -67,7 +67,7 @@ class Worker:
         self._forward(num_tokens, rows)
         seconds = time.perf_counter() - started
         growth = max(0, self._device.meter.peak_bytes() - before)
-        return Profile(layers, growth + self._gather_bytes(layers), num_tokens / seconds)
+        return Profile(layout, growth + self._gather_bytes(layout), num_tokens / seconds)
 
     def _layer_shapes(self) -> tuple[LayerKVShape, ...]:
         recorder = ShapeRecorder()
@@ -78,19 +78,22 @@ class Worker:
                 f"{self._shape.architecture} keeps state beside keys and values in some of its "
                 f"{self._shape.num_layers} layers, which this version cannot serve"
             )
-        layers = tuple(recorder.shapes[index] for index in range(self._num_layers))
-        self._check_layers(layers)
-        return layers
+        return tuple(recorder.shapes[index] for index in range(self._num_layers))
 
-    def _check_layers(self, layers: tuple[LayerKVShape, ...]) -> None:
+    def _layout(self, layers: tuple[LayerKVShape, ...]) -> KVLayout:
         """The plan was made with the memory model's block; the real one must have its size."""
-        actual = block_bytes(layers, block_size=self._limits.block_size, dtype=self._kv_dtype)
+        mode = self._limits.resolved_kv_dtype
+        try:
+            layout = KVLayout(mode=mode, block_size=self._limits.block_size, layers=layers)
+        except ArgumentError as error:
+            raise ConfigError("kv_cache_dtype", mode, str(error)) from error
         expected = kv_block_bytes(self._shape, self._limits, stage=self._stage)
-        if actual != expected:
+        if layout.record_bytes != expected:
             raise ModelLoadError(
-                f"a KV block of {self._shape.architecture} takes {actual} bytes and the memory "
-                f"model counts {expected}: this version cannot size its cache"
+                f"a KV block of {self._shape.architecture} takes {layout.record_bytes} bytes and "
+                f"the memory model counts {expected}: this version cannot size its cache"
             )
+        return layout
 
     @torch.inference_mode()
     def _forward(self, num_tokens: int, num_rows: int) -> None:
@@ -100,32 +103,22 @@ class Worker:
         rows = list(range(num_tokens - num_rows, num_tokens))
         self._run(torch.zeros_like(positions), positions, rows)
 
-    def _gather_bytes(self, layers: tuple[LayerKVShape, ...]) -> int:
+    def _gather_bytes(self, layout: KVLayout) -> int:
         """The attention's gather buffers, for the longest sequence or a group of short ones."""
-        widest = max(each.elements_per_token for each in layers)
+        widest = max(each.elements_per_token for each in layout.layers)
         tokens = max(self._limits.max_model_len, MOST_GROUPED_TOKENS)
         return tokens * widest * torch_dtype(self._limits.dtype).itemsize
 
-    @property
-    def _kv_dtype(self) -> torch.dtype:
-        return torch_dtype(self._limits.resolved_kv_dtype)
-
     def make_runner(self, profile: Profile, *, num_blocks: int, sampler: Sampler) -> ModelRunner:
         """Allocate the cache and connect the model to it."""
-        layers = PagedLayers(self._allocate(profile, num_blocks))
+        layers = PagedLayers(self._allocate(profile.layout, num_blocks))
         attach(self.model, layers)
         device = self._device.torch_device
         return ModelRunner(forward=self._run, layers=layers, sampler=sampler, device=device)
 
-    def _allocate(self, profile: Profile, num_blocks: int) -> KVStorage:
+    def _allocate(self, layout: KVLayout, num_blocks: int) -> KVPool:
         try:
-            return KVStorage(
-                profile.layers,
-                num_blocks=num_blocks,
-                block_size=self._limits.block_size,
-                dtype=self._kv_dtype,
-                device=self._device.torch_device,
-            )
+            return KVPool(layout, num_blocks=num_blocks, device=self._device.torch_device)
         except RuntimeError as error:  # both of torch's allocators raise it
             raise OutOfMemoryError(
                 f"{num_blocks} KV blocks could not be allocated: {error}; lower "
@@ -134,8 +127,8 @@ class Worker:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """The torch dtype of a memory-model dtype name."""
-    dtype = torch.float8_e4m3fn if name == "fp8_e4m3" else getattr(torch, name)
+    """The torch dtype of a compute dtype's name."""
+    dtype = getattr(torch, name)
     assert isinstance(dtype, torch.dtype), name
     return dtype
 

@@ -1,15 +1,20 @@
 """Attention and cache kernels, each beside a plain-torch reference of the same signature."""
 
+from pagefleet_kernels.errors import ArgumentError
+from pagefleet_kernels.kv_layout import KV_MODES, KVLayout, LayerKVShape
+from pagefleet_kernels.kv_pool import KVPool, LayerCache
 from pagefleet_kernels.metadata import AttentionMetadata
 from pagefleet_kernels.paged_attention import PagedAttention
-from pagefleet_kernels.quantized_cache import KVCache, allocate_cache, row_bytes
 from pagefleet_kernels.store_kv import store_kv
 
 __all__ = [
+    "KV_MODES",
+    "ArgumentError",
     "AttentionMetadata",
-    "KVCache",
+    "KVLayout",
+    "KVPool",
+    "LayerCache",
+    "LayerKVShape",
     "PagedAttention",
-    "allocate_cache",
-    "row_bytes",
     "store_kv",
 ]

@@ -33,7 +33,7 @@ def decode_groups(
     alone: list[int] = []
     for index, seq_len in enumerate(metadata.seq_lens):
         query_len = metadata.query_starts[index + 1] - metadata.query_starts[index]
-        if query_len == 1 and seq_len <= LONGEST_GROUPED:
+        if query_len == 1 and 0 < seq_len <= LONGEST_GROUPED:
             alike[(seq_len - 1).bit_length()].append(index)  # equal up to a factor of two
         else:
             alone.append(index)

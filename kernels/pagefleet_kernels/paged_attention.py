@@ -1,9 +1,8 @@
-"""PagedAttention: a packed batch attends over its paged cache.
+"""PagedAttention: a packed batch attends over its paged cache, in plain torch.
 
-Blocks are gathered into buffers that live as long as the engine (fresh ones would fault in new
-pages at every layer), then torch's fused attention runs with the query heads of a key head read
-together, never with repeated keys. Softcapping and attention sinks, which the fused operator
-lacks, take the written-out path.
+Blocks are gathered into buffers that live as long as the engine, then torch's fused attention runs
+with the query heads of a key head read together, never with repeated keys. Softcapping, attention
+sinks and position slopes, which the fused operator lacks, take the written-out path.
 """
 
 from collections.abc import Iterable
@@ -13,28 +12,12 @@ import torch
 import torch.nn.functional as F
 
 from pagefleet_kernels.decode_groups import DecodeGroup, decode_groups
+from pagefleet_kernels.gather_kv import GatherBuffer
+from pagefleet_kernels.kv_layout import int4_group
+from pagefleet_kernels.kv_pool import LayerCache
 from pagefleet_kernels.metadata import AttentionMetadata
-from pagefleet_kernels.quantized_cache import KVCache, read_blocks
 from pagefleet_kernels.reference import masked_attention, visible_keys
-
-
-class GatherBuffer:
-    """Room to lay blocks side by side in the computation's dtype; grows to the largest need."""
-
-    def __init__(self) -> None:
-        self._storage = torch.empty(0)
-
-    def gather(self, cache: KVCache, blocks: torch.Tensor, *, dtype: torch.dtype) -> torch.Tensor:
-        """These blocks as [len(blocks) * block_size, num_kv_heads, head_dim]."""
-        size = blocks.shape[0] * cache.shape[1:].numel()
-        if self._storage.numel() < size or self._storage.dtype != dtype:
-            self._storage = torch.empty(size, dtype=dtype, device=blocks.device)
-        room = self._storage[:size].view(blocks.shape[0], *cache.shape[1:])
-        if isinstance(cache, torch.Tensor) and cache.dtype == dtype:
-            torch.index_select(cache, 0, blocks, out=room)
-        else:
-            read_blocks(cache, blocks, out=room)
-        return room.flatten(0, 1)
+from pagefleet_kernels.rotation import rotate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +28,21 @@ class _Options:
     window: int | None
     softcap: float | None
     sinks: torch.Tensor | None
+    alibi_slopes: torch.Tensor | None
 
     @property
     def is_fused(self) -> bool:
-        return self.softcap is None and self.sinks is None
+        return self.softcap is None and self.sinks is None and self.alibi_slopes is None
 
     def sees_all(self, kv_len: int) -> bool:
         return self.window is None or kv_len <= self.window
 
 
 class PagedAttention:
-    """Computes attention; keeps its buffers for good and a step's plan from layer to layer."""
+    """Computes attention; keeps its buffers for good and a step's plan from layer to layer.
+
+    Rows of a block that were not written since `KVPool.clear` must hold numbers.
+    """
 
     def __init__(self) -> None:
         self._keys = GatherBuffer()
@@ -68,75 +55,94 @@ class PagedAttention:
     def __call__(
         self,
         query: torch.Tensor,  # [num_tokens, num_heads, head_dim]
-        key_cache: KVCache,  # [num_blocks, block_size, num_kv_heads, head_dim]
-        value_cache: KVCache,  # [num_blocks, block_size, num_kv_heads, v_head_dim]
+        cache: LayerCache,
         metadata: AttentionMetadata,
         *,
         scale: float,
         window: int | None = None,
         softcap: float | None = None,
         sinks: torch.Tensor | None = None,
+        alibi_slopes: torch.Tensor | None = None,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Causal attention of the packed batch: [num_tokens, num_heads, v_head_dim]."""
+        """Causal attention of the packed batch: [num_tokens, num_heads, v_head_dim].
+
+        A sequence of length 0 is padding and gives zeros.
+        """
         if self._planned is not metadata:
-            self._plan(metadata, block_size=key_cache.shape[1], dtype=query.dtype)
-        options = _Options(scale=scale, window=window, softcap=softcap, sinks=sinks)
-        output = query.new_empty(query.shape[0], query.shape[1], value_cache.shape[3])
-        alone: Iterable[int] = range(metadata.num_seqs)
-        if options.is_fused and all(options.sees_all(each.kv_len) for each in self._groups):
-            for group in self._groups:
-                attended = self._attend_group(query, key_cache, value_cache, group, scale=scale)
-                output.index_copy_(0, group.rows, attended)
-            alone = self._alone
-        for index in alone:
-            start, stop = metadata.query_starts[index : index + 2]
-            output[start:stop] = self._attend_one(
-                query[start:stop],
-                key_cache,
-                value_cache,
-                metadata.block_tables[index],
-                seq_len=metadata.seq_lens[index],
-                options=options,
-            )
-        return output
+            self._plan(metadata, block_size=cache.block_size, dtype=query.dtype)
+        options = _Options(
+            scale=scale, window=window, softcap=softcap, sinks=sinks, alibi_slopes=alibi_slopes
+        )
+        if out is None:
+            out = query.new_empty(*query.shape[:2], cache.v_head_dim)
+        if cache.is_rotated:
+            query = rotate(query, int4_group(cache.head_dim)).to(query.dtype)
+        self._attend(query, cache, metadata, options, out)
+        if cache.is_rotated:
+            out.copy_(rotate(out, int4_group(cache.v_head_dim)))
+        return out
 
     def _plan(self, metadata: AttentionMetadata, *, block_size: int, dtype: torch.dtype) -> None:
         self._planned = metadata
         self._masks.clear()
         self._groups, self._alone = decode_groups(metadata, block_size=block_size, dtype=dtype)
 
-    def _attend_group(
+    def _attend(
         self,
         query: torch.Tensor,
-        key_cache: KVCache,
-        value_cache: KVCache,
-        group: DecodeGroup,
-        *,
-        scale: float,
+        cache: LayerCache,
+        metadata: AttentionMetadata,
+        options: _Options,
+        out: torch.Tensor,
+    ) -> None:
+        alone: Iterable[int] = range(metadata.num_seqs)
+        if options.is_fused and all(options.sees_all(each.kv_len) for each in self._groups):
+            for group in self._groups:
+                attended = self._attend_group(query, cache, group, scale=options.scale)
+                out.index_copy_(0, group.rows, attended)
+            alone = self._alone
+        for index in alone:
+            start, stop = metadata.query_starts[index : index + 2]
+            if metadata.seq_lens[index] == 0:
+                out[start:stop] = 0
+                continue
+            out[start:stop] = self._attend_one(
+                query[start:stop],
+                cache,
+                metadata.block_tables[index],
+                seq_len=metadata.seq_lens[index],
+                options=options,
+            )
+
+    def _attend_group(
+        self, query: torch.Tensor, cache: LayerCache, group: DecodeGroup, *, scale: float
     ) -> torch.Tensor:
         """One token each of several sequences: [group, num_heads, v_head_dim]."""
-        count = group.rows.shape[0]
-        num_heads, num_kv_heads = query.shape[1], key_cache.shape[2]
-        key = self._keys.gather(key_cache, group.blocks, dtype=query.dtype)
-        key = key.view(count, -1, *key.shape[1:])
-        value = self._values.gather(value_cache, group.blocks, dtype=query.dtype)
-        value = value.view(count, -1, *value.shape[1:])
+        count, num_kv_heads = group.rows.shape[0], cache.num_kv_heads
+        key, value = self._gather(cache, group.blocks, dtype=query.dtype)
         # One token sees every key, so the heads that share keys become rows of one query.
-        rows = query[group.rows].view(count, num_kv_heads, num_heads // num_kv_heads, -1)
+        rows = query[group.rows].view(count, num_kv_heads, query.shape[1] // num_kv_heads, -1)
         attended = F.scaled_dot_product_attention(
             rows,
-            key[:, : group.kv_len].transpose(1, 2),
-            value[:, : group.kv_len].transpose(1, 2),
+            key.unflatten(1, (count, -1))[:, :, : group.kv_len].transpose(0, 1),
+            value.unflatten(1, (count, -1))[:, :, : group.kv_len].transpose(0, 1),
             attn_mask=group.mask,
             scale=scale,
         )
-        return attended.reshape(count, num_heads, -1)
+        return attended.reshape(count, query.shape[1], -1)
+
+    def _gather(
+        self, cache: LayerCache, blocks: torch.Tensor, *, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of blocks: [num_kv_heads, len(blocks) * block_size, width] each."""
+        key = self._keys.gather(cache.keys, blocks, dtype=dtype)
+        return key, self._values.gather(cache.values, blocks, dtype=dtype)
 
     def _attend_one(
         self,
         query: torch.Tensor,  # [query_len, num_heads, head_dim]
-        key_cache: KVCache,
-        value_cache: KVCache,
+        cache: LayerCache,
         table: torch.Tensor,
         *,
         seq_len: int,
@@ -145,14 +151,13 @@ class PagedAttention:
         """The last tokens of one sequence: [query_len, num_heads, v_head_dim]."""
         first, blocks = _needed_blocks(
             table,
-            block_size=key_cache.shape[1],
+            block_size=cache.block_size,
             query_len=query.shape[0],
             seq_len=seq_len,
             window=options.window,
         )
-        key = self._keys.gather(key_cache, blocks, dtype=query.dtype)
-        value = self._values.gather(value_cache, blocks, dtype=query.dtype)
-        key, value = (each[: seq_len - first].transpose(0, 1) for each in (key, value))
+        key, value = self._gather(cache, blocks, dtype=query.dtype)
+        key, value = key[:, : seq_len - first], value[:, : seq_len - first]
         rows = query.transpose(0, 1)  # [num_heads, query_len, head_dim]
         if options.is_fused:
             return self._fused(rows, key, value, options).transpose(0, 1)
@@ -170,6 +175,7 @@ class PagedAttention:
             scale=options.scale,
             softcap=options.softcap,
             sinks=options.sinks,
+            alibi_slopes=options.alibi_slopes,
         ).transpose(0, 1)
 
     def _fused(

@@ -2,8 +2,11 @@
 
 import torch
 
+from pagefleet_kernels.gather_kv import read_blocks
+from pagefleet_kernels.kv_layout import int4_group
+from pagefleet_kernels.kv_pool import CachePart, LayerCache
 from pagefleet_kernels.metadata import AttentionMetadata
-from pagefleet_kernels.quantized_cache import Fp8Cache, Int8Cache, KVCache
+from pagefleet_kernels.rotation import rotate
 
 
 def visible_keys(
@@ -18,16 +21,6 @@ def visible_keys(
     return visible
 
 
-def dense_cache(cache: KVCache) -> torch.Tensor:
-    """What a cache holds, all of it: [num_blocks, block_size, num_kv_heads, head_dim]."""
-    if isinstance(cache, Int8Cache):
-        return torch.mul(cache.codes.float(), cache.scales[..., None])
-    if isinstance(cache, Fp8Cache):
-        return cache.codes.float()
-    assert isinstance(cache, torch.Tensor), type(cache)
-    return cache
-
-
 def masked_attention(
     query: torch.Tensor,  # [num_heads, query_len, head_dim]
     key: torch.Tensor,  # [num_kv_heads, seq_len, head_dim]
@@ -35,8 +28,9 @@ def masked_attention(
     visible: torch.Tensor,  # [query_len, seq_len] bool
     *,
     scale: float,
-    softcap: float | None,
-    sinks: torch.Tensor | None,  # [num_heads]: a logit that takes weight and gives no value
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,  # [num_heads]: a logit that takes weight and gives no value
+    alibi_slopes: torch.Tensor | None = None,  # [num_heads]: a logit falls so much per position
 ) -> torch.Tensor:
     """Softmax attention in fp32: [num_heads, query_len, v_head_dim]."""
     groups = query.shape[0] // key.shape[0]
@@ -45,6 +39,8 @@ def masked_attention(
     scores = (query.float() @ keys.transpose(1, 2)) * scale
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
+    if alibi_slopes is not None:
+        scores = scores - alibi_slopes.float()[:, None, None] * distances(visible)
     scores = scores.masked_fill(~visible, float("-inf"))
     if sinks is not None:
         column = sinks.float()[:, None, None].expand(-1, scores.shape[1], 1)
@@ -53,37 +49,63 @@ def masked_attention(
     return (weights @ values).to(query.dtype)
 
 
+def distances(visible: torch.Tensor) -> torch.Tensor:
+    """How far each key lies before each of the last positions: [query_len, seq_len]."""
+    query_len, seq_len = visible.shape
+    positions = torch.arange(seq_len - query_len, seq_len, device=visible.device)[:, None]
+    return positions - torch.arange(seq_len, device=visible.device)
+
+
+def read_sequence(
+    cache: LayerCache, table: torch.Tensor, seq_len: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A sequence's keys and values as attention means them: [num_kv_heads, seq_len, width]."""
+    blocks = table[: -(-seq_len // cache.block_size)]
+    key, value = (
+        _read(part, blocks, is_rotated=cache.is_rotated)[:, :seq_len]
+        for part in (cache.keys, cache.values)
+    )
+    return key, value
+
+
+def _read(part: CachePart, blocks: torch.Tensor, *, is_rotated: bool) -> torch.Tensor:
+    rows = read_blocks(part, blocks).transpose(0, 1).flatten(1, 2)
+    return rotate(rows, int4_group(part.width)) if is_rotated else rows
+
+
 def paged_attention_reference(
     query: torch.Tensor,  # [num_tokens, num_heads, head_dim]
-    key_cache: KVCache,  # [num_blocks, block_size, num_kv_heads, head_dim]
-    value_cache: KVCache,  # [num_blocks, block_size, num_kv_heads, v_head_dim]
+    cache: LayerCache,
     metadata: AttentionMetadata,
     *,
     scale: float,
     window: int | None = None,
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Causal attention of a packed batch over its paged cache: [num_tokens, num_heads, v_dim]."""
-    block_size = key_cache.shape[1]
-    keys, values = dense_cache(key_cache), dense_cache(value_cache)
-    output = query.new_empty(query.shape[0], query.shape[1], values.shape[3])
+    if out is None:
+        out = query.new_empty(*query.shape[:2], cache.v_head_dim)
     for index, seq_len in enumerate(metadata.seq_lens):
         start, stop = metadata.query_starts[index : index + 2]
-        table = metadata.block_tables[index, : -(-seq_len // block_size)]
-        key = keys[table].flatten(0, 1)[:seq_len]
-        value = values[table].flatten(0, 1)[:seq_len]
+        if seq_len == 0:
+            out[start:stop] = 0
+            continue
+        key, value = read_sequence(cache, metadata.block_tables[index], seq_len)
         visible = visible_keys(
             query_len=stop - start, seq_len=seq_len, window=window, device=query.device
         )
         attended = masked_attention(
             query[start:stop].transpose(0, 1),
-            key.transpose(0, 1),
-            value.transpose(0, 1),
+            key,
+            value,
             visible,
             scale=scale,
             softcap=softcap,
             sinks=sinks,
+            alibi_slopes=alibi_slopes,
         )
-        output[start:stop] = attended.transpose(0, 1)
-    return output
+        out[start:stop] = attended.transpose(0, 1)
+    return out

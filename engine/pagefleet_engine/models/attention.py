@@ -12,8 +12,7 @@ import torch
 from torch import nn
 from transformers import AttentionInterface
 
-from pagefleet_engine.kv_cache.storage import KVStorage, LayerKVShape
-from pagefleet_kernels import AttentionMetadata, PagedAttention, store_kv
+from pagefleet_kernels import AttentionMetadata, KVPool, LayerKVShape, PagedAttention, store_kv
 
 ATTENTION_NAME = "pagefleet"
 _ATTRIBUTE = "pagefleet_attention"
@@ -43,12 +42,20 @@ class LayerAttention(Protocol):
 
 
 class PagedLayers:
-    """Attention over the paged cache; `metadata` is set before each forward."""
+    """Attention over the paged cache; `begin` is called before each forward."""
 
-    def __init__(self, storage: KVStorage) -> None:
-        self.storage = storage
-        self.metadata: AttentionMetadata | None = None
+    def __init__(self, pool: KVPool) -> None:
+        self.pool = pool
+        self._metadata: AttentionMetadata | None = None
         self._paged_attention = PagedAttention()
+
+    def begin(self, metadata: AttentionMetadata) -> None:
+        """Take in a step; blocks whose first row it writes lose what their last owner left."""
+        self._metadata = metadata
+        slots, block_size = metadata.slot_mapping, self.pool.layout.block_size
+        first = slots % block_size == 0
+        if bool(first.any()):
+            self.pool.clear(slots[first] // block_size)
 
     def attend(
         self,
@@ -58,14 +65,13 @@ class PagedLayers:
         value: torch.Tensor,
         options: AttentionOptions,
     ) -> torch.Tensor:
-        metadata = self.metadata
+        metadata = self._metadata
         assert metadata is not None, "a forward needs its attention metadata"
-        key_cache, value_cache = self.storage.keys[layer], self.storage.values[layer]
-        store_kv(key, value, key_cache, value_cache, metadata.slot_mapping)
+        cache = self.pool.layer(layer)
+        store_kv(key, value, cache, metadata.slot_mapping)
         return self._paged_attention(
             query,
-            key_cache,
-            value_cache,
+            cache,
             metadata,
             scale=options.scale,
             window=options.window,

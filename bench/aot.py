@@ -1,0 +1,65 @@
+"""Compile every kernel for sm_80, sm_90 and sm_100 without a GPU: `python bench/aot.py`.
+
+Writes bench/results/aot.json and aot.md; ends with 1 if a gate does not hold.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOTS = [str(ROOT), str(ROOT / "kernels"), str(ROOT / "engine")]
+
+
+def main() -> int:
+    options = parse(sys.argv[1:])
+    sys.path[:0] = ROOTS  # the clone is enough: nothing has to be installed
+    os.environ["PYTHONPATH"] = os.pathsep.join([*ROOTS, os.environ.get("PYTHONPATH", "")])
+    os.environ.pop("TRITON_INTERPRET", None)
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ.setdefault("TRITON_CACHE_DIR", cache)
+        failed = run(options)
+    print(f"{time.perf_counter() - started:.0f} s")
+    return 1 if failed else 0
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--only", metavar="KERNEL", help="compile one kernel, write nothing")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """How many compiled variants have a gate that does not hold."""
+    from bench.aot_harness.compile import compile_kernel
+    from bench.aot_harness.registry import all_variants
+    from bench.aot_harness.report import make_row, write
+
+    variants = [each for each in all_variants() if options.only in (None, each.kernel)]
+    work = [(variant, arch) for variant in variants for arch in variant.arches]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool:
+        sources, arches = [each.source for each, _ in work], [arch for _, arch in work]
+        compiled = list(pool.map(compile_kernel, sources, arches))
+    rows = [make_row(each, made) for (each, _), made in zip(work, compiled, strict=True)]
+    for row in rows:
+        if row.failed or options.only:
+            print(row)
+    if options.only is None:
+        write(rows, options.output, triton_version=version("triton"))
+    failed = sum(1 for row in rows if row.failed)
+    print(f"{len(rows)} compiled, {failed} with a gate that does not hold")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

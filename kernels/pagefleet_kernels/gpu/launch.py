@@ -1,0 +1,128 @@
+"""How attention is launched: tiles, warps and splits, from shapes alone.
+
+Nothing is tuned or measured when a model is served: every choice is a function of what the host
+knows before a step, so a captured graph stays right. Lengths are read on the device.
+"""
+
+from dataclasses import dataclass
+
+from pagefleet_kernels.kv_layout import ROW_FORMATS
+
+MOST_DECODE_QUERY = 8  # tokens of a sequence that still decode: speculative steps verify as many
+SMALLEST_ROW_TILE = 16  # what one matrix instruction takes
+LARGEST_DECODE_ROW_TILE = 64
+LEAST_TOKENS_OF_SPLIT = 1024  # a partial result costs less than 3 % of the keys that it read
+MOST_SPLITS = 64
+SPLIT_TOKENS = 1024  # of every split, where results must not depend on the batch
+PROGRAMS_PER_PROCESSOR = 2
+REDUCE_ELEMENTS = 2048  # of one program
+STORE_ELEMENTS = 1024  # of one program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionShape:
+    """One layer on one rank."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    kv_mode: str
+    dtype: str  # of queries: "bfloat16", "float16" or "float32"
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def formats(self) -> tuple[str, str]:
+        return ROW_FORMATS[self.kv_mode]
+
+    @property
+    def widest(self) -> int:
+        """The wider of keys and values, as padded to a power of two."""
+        return power_of_two(max(self.head_dim, self.v_head_dim))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileLaunch:
+    """One program's share."""
+
+    block_m: int  # rows: tokens x heads of a group
+    tile: int  # keys at once
+    num_warps: int
+    num_stages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitLaunch:
+    """How a sequence's keys are divided among programs."""
+
+    splits: int  # a power of two, where keys are divided evenly
+    split_tokens: int  # 0: evenly
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not below a positive number."""
+    return 1 << (number - 1).bit_length()
+
+
+def decode_tile(shape: AttentionShape, *, query_len: int) -> TileLaunch:
+    """For up to `query_len` tokens a sequence.
+
+    One stage has to keep about 16 KiB in flight (a processor needs 23 KiB to fill the memory's
+    bandwidth over its latency), so narrower numbers take longer tiles.
+    """
+    rows = power_of_two(shape.group * query_len)
+    block_m = min(max(rows, SMALLEST_ROW_TILE), LARGEST_DECODE_ROW_TILE)
+    widest = shape.widest
+    tile, num_warps = 64, 4
+    return TileLaunch(
+        block_m=block_m, tile=tile, num_warps=num_warps, num_stages=2 if widest > 128 else 3
+    )
+
+
+def prefill_tile(shape: AttentionShape, *, capability: int) -> TileLaunch:
+    """Row tiles of 64 or 128 reach the matrix instructions of Hopper (from 64 rows)."""
+    return TileLaunch(
+        block_m=128, tile=64, num_warps=8, num_stages=2 if shape.widest > 128 else 3
+    )
+
+
+def split_launch(
+    shape: AttentionShape,
+    *,
+    num_seqs: int,
+    row_tiles: int,
+    max_seq_len: int,
+    num_processors: int,
+    is_deterministic: bool,
+) -> SplitLaunch:
+    """Enough programs for every processor, and enough keys for every program.
+
+    `row_tiles` is of one sequence and key head, `max_seq_len` a bound that the host knows.
+    Deterministic splits have one length, so that a sequence's sums do not depend on its batch.
+    """
+    if is_deterministic:
+        return SplitLaunch(splits=max(1, -(-max_seq_len // SPLIT_TOKENS)), split_tokens=SPLIT_TOKENS)
+    programs = num_seqs * shape.num_kv_heads * row_tiles
+    wanted = power_of_two(-(-PROGRAMS_PER_PROCESSOR * num_processors // programs))
+    longest = power_of_two(max(1, -(-max_seq_len // LEAST_TOKENS_OF_SPLIT)))
+    return SplitLaunch(splits=min(wanted, MOST_SPLITS, longest), split_tokens=0)
+
+
+def row_tiles_of(shape: AttentionShape, tile: TileLaunch, *, query_len: int) -> int:
+    """Row tiles that hold the rows of `query_len` tokens."""
+    return -(-shape.group * query_len // tile.block_m)
+
+
+def reduce_heads(shape: AttentionShape) -> int:
+    """Heads that one program of the reduction merges."""
+    each = max(1, REDUCE_ELEMENTS // power_of_two(shape.v_head_dim))
+    return min(each, power_of_two(shape.num_heads))
+
+
+def store_heads(num_heads: int, width: int) -> int:
+    """Heads whose rows one program writes."""
+    return min(max(1, STORE_ELEMENTS // power_of_two(width)), power_of_two(num_heads))
