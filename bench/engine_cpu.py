@@ -2,6 +2,8 @@
 
 With `--against CHECKOUT`, another checkout of the project runs the same loads in turns with this
 one, and the table has the ratio of both: machines differ, a ratio within one run does not.
+`-- --processor-time` counts the seconds of the processor instead of the clock's, for a machine that
+does something else beside.
 """
 
 import argparse

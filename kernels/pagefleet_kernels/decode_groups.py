@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from pagefleet_kernels.gather_kv import BlockList
 from pagefleet_kernels.metadata import AttentionMetadata
 
 LONGEST_GROUPED = 512  # tokens; beyond it one sequence keeps the processor busy by itself
@@ -20,7 +21,7 @@ class DecodeGroup:
     """Sequences with one query token each: where they stand and what they read."""
 
     rows: torch.Tensor  # [group] index of each sequence's token in the packed batch
-    blocks: torch.Tensor  # [group * blocks_each]
+    blocks: BlockList  # [group * blocks_each]
     kv_len: int  # of the longest; all are padded to it
     mask: torch.Tensor | None  # [group, 1, 1, kv_len], 0 or -inf; None if all are equally long
 
@@ -62,7 +63,7 @@ def _make_group(
         mask = mask.masked_fill_(hidden, float("-inf"))[:, None, None, :]
     return DecodeGroup(
         rows=torch.tensor([metadata.query_starts[index] for index in members], device=device),
-        blocks=tables.gather(1, torch.minimum(places, last_block[:, None])).flatten(),
+        blocks=BlockList(tables.gather(1, torch.minimum(places, last_block[:, None])).flatten()),
         kv_len=kv_len,
         mask=mask,
     )

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from pagefleet_kernels.decode_groups import DecodeGroup, decode_groups
-from pagefleet_kernels.gather_kv import GatherBuffer
+from pagefleet_kernels.gather_kv import BlockList, GatherBuffer
 from pagefleet_kernels.kv_layout import int4_group
 from pagefleet_kernels.kv_pool import LayerCache
 from pagefleet_kernels.metadata import AttentionMetadata
@@ -51,6 +51,7 @@ class PagedAttention:
         self._masks: dict[tuple[int, int, int | None], torch.Tensor] = {}
         self._groups: list[DecodeGroup] = []
         self._alone: list[int] = []
+        self._needed: dict[tuple[int, int | None], tuple[int, BlockList]] = {}
 
     def __call__(
         self,
@@ -86,6 +87,7 @@ class PagedAttention:
     def _plan(self, metadata: AttentionMetadata, *, block_size: int, dtype: torch.dtype) -> None:
         self._planned = metadata
         self._masks.clear()
+        self._needed.clear()
         self._groups, self._alone = decode_groups(metadata, block_size=block_size, dtype=dtype)
 
     def _attend(
@@ -107,13 +109,9 @@ class PagedAttention:
             if metadata.seq_lens[index] == 0:
                 out[start:stop] = 0
                 continue
-            out[start:stop] = self._attend_one(
-                query[start:stop],
-                cache,
-                metadata.block_tables[index],
-                seq_len=metadata.seq_lens[index],
-                options=options,
-            )
+            first, blocks = self._needed_blocks(index, cache.block_size, options.window)
+            kv_len = metadata.seq_lens[index] - first
+            out[start:stop] = self._attend_one(query[start:stop], cache, blocks, kv_len, options)
 
     def _attend_group(
         self, query: torch.Tensor, cache: LayerCache, group: DecodeGroup, *, scale: float
@@ -133,7 +131,7 @@ class PagedAttention:
         return attended.reshape(count, query.shape[1], -1)
 
     def _gather(
-        self, cache: LayerCache, blocks: torch.Tensor, *, dtype: torch.dtype
+        self, cache: LayerCache, blocks: BlockList, *, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of blocks: [num_kv_heads, len(blocks) * block_size, width] each."""
         key = self._keys.gather(cache.keys, blocks, dtype=dtype)
@@ -143,21 +141,13 @@ class PagedAttention:
         self,
         query: torch.Tensor,  # [query_len, num_heads, head_dim]
         cache: LayerCache,
-        table: torch.Tensor,
-        *,
-        seq_len: int,
+        blocks: BlockList,
+        kv_len: int,
         options: _Options,
     ) -> torch.Tensor:
         """The last tokens of one sequence: [query_len, num_heads, v_head_dim]."""
-        first, blocks = _needed_blocks(
-            table,
-            block_size=cache.block_size,
-            query_len=query.shape[0],
-            seq_len=seq_len,
-            window=options.window,
-        )
         key, value = self._gather(cache, blocks, dtype=query.dtype)
-        key, value = key[:, : seq_len - first], value[:, : seq_len - first]
+        key, value = key[:, :kv_len], value[:, :kv_len]
         rows = query.transpose(0, 1)  # [num_heads, query_len, head_dim]
         if options.is_fused:
             return self._fused(rows, key, value, options).transpose(0, 1)
@@ -177,6 +167,22 @@ class PagedAttention:
             sinks=options.sinks,
             alibi_slopes=options.alibi_slopes,
         ).transpose(0, 1)
+
+    def _needed_blocks(
+        self, index: int, block_size: int, window: int | None
+    ) -> tuple[int, BlockList]:
+        """The first position that any query of a sequence sees, rounded down to its block, and
+        the blocks from there."""
+        name = (index, window)
+        if name not in self._needed:
+            assert self._planned is not None
+            start, stop = self._planned.query_starts[index : index + 2]
+            seq_len = self._planned.seq_lens[index]
+            oldest = 0 if window is None else max(0, seq_len - (stop - start) - window + 1)
+            first = oldest // block_size
+            blocks = self._planned.block_tables[index, first : -(-seq_len // block_size)]
+            self._needed[name] = (first * block_size, BlockList(blocks))
+        return self._needed[name]
 
     def _fused(
         self,
@@ -209,12 +215,3 @@ class PagedAttention:
             mask = torch.zeros(visible.shape, dtype=query.dtype, device=query.device)
             self._masks[name] = mask.masked_fill_(~visible, float("-inf"))
         return self._masks[name]
-
-
-def _needed_blocks(
-    table: torch.Tensor, *, block_size: int, query_len: int, seq_len: int, window: int | None
-) -> tuple[int, torch.Tensor]:
-    """The first position that any query sees, rounded down to its block, and the blocks."""
-    oldest = 0 if window is None else max(0, seq_len - query_len - window + 1)
-    first_block = oldest // block_size
-    return first_block * block_size, table[first_block : -(-seq_len // block_size)]

@@ -9,36 +9,56 @@ from pagefleet_kernels.rotation import rotate
 from pagefleet_kernels.row_codes import encode_rows
 
 
+class KVWriter:
+    """Writes in place; works out where a step's tokens go once for all its layers."""
+
+    def __init__(self) -> None:
+        self._planned: torch.Tensor | None = None
+        self._used: torch.Tensor | None = None  # tokens that are not padding; None: all
+        self._blocks = self._offsets = torch.empty(0)
+
+    def __call__(
+        self,
+        key: torch.Tensor,  # [num_tokens, num_kv_heads, head_dim]
+        value: torch.Tensor,  # [num_tokens, num_kv_heads, v_head_dim]
+        cache: LayerCache,
+        slots: torch.Tensor,  # [num_tokens] int64: block_id * block_size + offset
+    ) -> None:
+        """Slots must not repeat; what belongs to one below zero is ignored."""
+        check_rows("key", key, cache, cache.head_dim)
+        check_rows("value", value, cache, cache.v_head_dim)
+        if self._planned is not slots:
+            self._plan(slots, cache.block_size)
+        if self._used is not None:
+            key, value = key[self._used], value[self._used]
+        if cache.is_rotated:
+            key = rotate(key, int4_group(cache.head_dim))
+            value = rotate(value, int4_group(cache.v_head_dim))
+        self._write(key, cache.keys)
+        self._write(value, cache.values)
+
+    def _plan(self, slots: torch.Tensor, block_size: int) -> None:
+        self._planned, self._used = slots, None
+        if bool((slots < 0).any()):
+            self._used = (slots >= 0).nonzero()[:, 0]
+            slots = slots[self._used]
+        self._blocks, self._offsets = slots // block_size, slots % block_size
+
+    def _write(self, rows: torch.Tensor, part: CachePart) -> None:
+        codes, scales = encode_rows(rows, part.row_format)
+        room = part.codes
+        if codes.dtype == FP8:  # torch assigns by index in bytes only
+            room, codes = room.view(torch.uint8), codes.view(torch.uint8)
+        room[self._blocks, :, self._offsets] = codes
+        if part.scales is not None and scales is not None:
+            part.scales[self._blocks, :, self._offsets] = scales
+
+
 def store_kv(
-    key: torch.Tensor,  # [num_tokens, num_kv_heads, head_dim]
-    value: torch.Tensor,  # [num_tokens, num_kv_heads, v_head_dim]
-    cache: LayerCache,
-    slots: torch.Tensor,  # [num_tokens] int64: block_id * block_size + offset
+    key: torch.Tensor, value: torch.Tensor, cache: LayerCache, slots: torch.Tensor
 ) -> None:
-    """Write in place; slots must not repeat, and what belongs to one below zero is ignored."""
-    check_rows("key", key, cache, cache.head_dim)
-    check_rows("value", value, cache, cache.v_head_dim)
-    padding = slots < 0
-    if bool(padding.any()):
-        key, value, slots = key[~padding], value[~padding], slots[~padding]
-    if cache.is_rotated:
-        key = rotate(key, int4_group(cache.head_dim))
-        value = rotate(value, int4_group(cache.v_head_dim))
-    blocks, offsets = slots // cache.block_size, slots % cache.block_size
-    _write(key, cache.keys, blocks, offsets)
-    _write(value, cache.values, blocks, offsets)
-
-
-def _write(
-    rows: torch.Tensor, part: CachePart, blocks: torch.Tensor, offsets: torch.Tensor
-) -> None:
-    codes, scales = encode_rows(rows, part.row_format)
-    room = part.codes
-    if codes.dtype == FP8:  # torch assigns by index in bytes only
-        room, codes = room.view(torch.uint8), codes.view(torch.uint8)
-    room[blocks, :, offsets] = codes
-    if part.scales is not None and scales is not None:
-        part.scales[blocks, :, offsets] = scales
+    """What a KVWriter does, once."""
+    KVWriter()(key, value, cache, slots)
 
 
 def check_rows(name: str, rows: torch.Tensor, cache: LayerCache, width: int) -> None:

@@ -17,7 +17,7 @@ from pagefleet_kernels import (
     PagedAttention,
     store_kv,
 )
-from pagefleet_kernels.gather_kv import gather_blocks, read_blocks
+from pagefleet_kernels.gather_kv import BlockList, gather_blocks, read_blocks
 from pagefleet_kernels.kv_pool import layer_cache
 from pagefleet_kernels.reference import paged_attention_reference
 from tests.support.kv_pools import CPU, batch_metadata, poisoned_pool, used_blocks
@@ -152,7 +152,7 @@ def test_blocks_are_laid_side_by_side_by_head(mode: str, compute: torch.dtype) -
     blocks = metadata.block_tables[2, :5]
     for part in (pool.layer(0).keys, pool.layer(0).values):
         room = torch.empty(2, 5, BLOCK_SIZE, part.width, dtype=compute)
-        gather_blocks(part, blocks, out=room)
+        gather_blocks(part, BlockList(blocks), out=room)
         assert torch.equal(room, read_blocks(part, blocks).transpose(0, 1).to(compute))
 
 
@@ -160,7 +160,7 @@ def test_many_blocks_are_read_in_slices() -> None:
     pool = poisoned_pool("int8", block_size=16, num_blocks=90, widths=(64, 64))
     store_kv(*torch.randn(2, 90 * 16, 2, 64), pool.layer(0), torch.arange(90 * 16))
     blocks, room = torch.arange(89, -1, -1), torch.empty(2, 90, 16, 64)
-    gather_blocks(pool.layer(0).keys, blocks, out=room)
+    gather_blocks(pool.layer(0).keys, BlockList(blocks), out=room)
     everything = read_blocks(pool.layer(0).keys, torch.arange(90))
     assert torch.equal(room, everything.flip(0).transpose(0, 1))
 
@@ -182,9 +182,7 @@ TOLERANCES = {
 
 @pytest.mark.parametrize("decoding", [False, True])
 @pytest.mark.parametrize("mode", KV_MODES)
-def test_attention_over_a_pool_of_garbage_stays_close_to_float64(
-    mode: str, decoding: bool
-) -> None:
+def test_attention_over_a_pool_of_garbage_stays_close_to_float64(mode: str, decoding: bool) -> None:
     metadata, (query, key, value) = whole_sequences(), tokens()
     cache = filled_pool(mode, key, value).layer(0)
     exact = exact_attention(query, key, value, scale=0.2)

@@ -46,7 +46,7 @@ def open_llm(folder: Path, *, tensor: int = 1, stages: int = 1, **settings: Any)
     defaults: dict[str, Any] = {
         "device": "cpu",
         "dtype": "float32",
-        "block_size": 4,
+        "block_size": 8,
         "max_num_batched_tokens": 16,
         "device_memory_bytes": 8 << 30,
         "num_gpu_blocks_override": 64,

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import AttentionInterface
 
-from pagefleet_kernels import AttentionMetadata, KVPool, LayerKVShape, PagedAttention, store_kv
+from pagefleet_kernels import AttentionMetadata, KVPool, KVWriter, LayerKVShape, PagedAttention
 
 ATTENTION_NAME = "pagefleet"
 _ATTRIBUTE = "pagefleet_attention"
@@ -47,6 +47,7 @@ class PagedLayers:
     def __init__(self, pool: KVPool) -> None:
         self.pool = pool
         self._metadata: AttentionMetadata | None = None
+        self._store_kv = KVWriter()
         self._paged_attention = PagedAttention()
 
     def begin(self, metadata: AttentionMetadata) -> None:
@@ -68,7 +69,7 @@ class PagedLayers:
         metadata = self._metadata
         assert metadata is not None, "a forward needs its attention metadata"
         cache = self.pool.layer(layer)
-        store_kv(key, value, cache, metadata.slot_mapping)
+        self._store_kv(key, value, cache, metadata.slot_mapping)
         return self._paged_attention(
             query,
             cache,

@@ -38,6 +38,7 @@ def test_what_is_absent_is_left_to_the_engine() -> None:
         ("scheduling_policy", "random", "fcfs, priority"),
         ("max_model_len", 0, "at least 1"),
         ("block_size", -1, "at least 1"),
+        ("block_size", 20, "multiple of 8"),
         ("gpu_memory_utilization", 1.2, "at most 1"),
         ("port", 70000, "65535"),
         ("drain_timeout", -1.0, "negative"),

@@ -38,7 +38,7 @@ def test_ranks_together_give_the_tokens_of_one(
 
 def test_chunks_the_prefix_cache_and_preemption_work_in_several_ranks(tmp_path: Path) -> None:
     save_model(tmp_path, "llama")
-    tight: dict[str, Any] = {"num_gpu_blocks_override": 16, "max_num_batched_tokens": 5}
+    tight: dict[str, Any] = {"num_gpu_blocks_override": 8, "max_num_batched_tokens": 5}
     with open_llm(tmp_path) as one:
         expected = generate(one, tokens=20)
     with open_llm(tmp_path, tensor=2, **tight) as several:
