@@ -154,3 +154,11 @@ def test_models_lists_the_catalogue() -> None:
     assert [row["name"] for row in listed] == [model.name for model in catalogue()]
     assert all(row["source"] and row["parameters"] > 0 for row in listed)
     assert LLAMA_8B in table and "8.03 B" in table
+    unsupported = {row["name"] for row in listed if "unsupported" in row}
+    assert "deepseek-ai/DeepSeek-V3" in unsupported and LLAMA_8B not in unsupported
+
+
+def test_a_model_that_the_engine_cannot_run_is_refused_by_name() -> None:
+    result = invoke("plan", "--model", "deepseek-ai/DeepSeek-V3", "--gpu", "H200", "-o", "json")
+    assert result.exit_code == 1
+    assert "'deepseek_v3' caches a latent" in json.loads(result.output)["refusal"]["message"]
