@@ -33,7 +33,7 @@ _KV_NAMES = {
     "half": "float16",
 }
 _DTYPES = {"half": "float16", "float": "float32"}
-_VERSION_NOTE = re.compile(r"(?:version about|vLLM) (\d+\.\d+)")
+_VERSION_NOTE = re.compile(r"(?:version about|vLLM) (\d+\.\d+)(?![\dx])")
 _RANKS_NOTE = re.compile(r"\bTP ?(\d+)")
 _DATA_PARALLEL = re.compile(r"\bDP ?(\d+)", re.IGNORECASE)
 _CONTEXT_PARALLEL = re.compile(r"decode context parallel (\d+)", re.IGNORECASE)

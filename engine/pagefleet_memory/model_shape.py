@@ -39,6 +39,7 @@ class ModelShape:
     moe_intermediate_size: int = 0
     kv_lora_rank: int = 0
     tower_parameters: int = 0  # encoders of images or sound beside the text model
+    pixels_per_token: int = 0  # image data behind one token; 0 for a text model
     head_packing: str = ""  # quantized form of the output head; empty for plain floats
     rope_tables: tuple[RopeTable, ...] = ()
     quantization: Quantization | None = None

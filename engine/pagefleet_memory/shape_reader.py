@@ -71,6 +71,7 @@ def read_shape(
         moe_intermediate_size=sizes.moe_intermediate_size,
         kv_lora_rank=sizes.kv_lora_rank,
         tower_parameters=tower.parameters,
+        pixels_per_token=tower.pixels_per_token,
         head_packing=rules.head_packing if rules and not tied else "",
         rope_tables=rope_tables(text, sizes, family),
         quantization=rules.quantization if rules else None,

@@ -4,7 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from pagefleet_memory.config_fields import Config, read_bool, read_int, read_int_list, read_str
+from pagefleet_memory.config_fields import (
+    Config,
+    read_bool,
+    read_int,
+    read_int_list,
+    read_number,
+    read_str,
+)
 from pagefleet_memory.errors import ShapeError
 from pagefleet_memory.text_config import TextConfig
 
@@ -17,6 +24,7 @@ class Tower:
 
     parameters: int = 0
     unknown: tuple[str, ...] = ()  # sections whose size no rule here gives
+    pixels_per_token: int = 0  # numbers of an image behind one token of the text model
 
 
 def read_tower(found: TextConfig, text_hidden: int) -> Tower:
@@ -34,7 +42,23 @@ def read_tower(found: TextConfig, text_hidden: int) -> Tower:
             continue
         wrapper = found.wrappers[-1] if found.wrappers else found.config
         parameters += counter(section, wrapper, text_hidden)
-    return Tower(parameters, tuple(unknown))
+    return Tower(parameters, tuple(unknown), _pixels_per_token(found) if parameters else 0)
+
+
+def _pixels_per_token(found: TextConfig) -> int:
+    """Three channels of the square that one token stands for: a patch, or several merged."""
+    vision = found.section("vision_config")
+    if not vision:
+        return 0
+    wrapper = found.wrappers[-1] if found.wrappers else found.config
+    tokens = read_int(wrapper, "mm_tokens_per_image", default=0, minimum=0)
+    if tokens:
+        return 3 * read_int(vision, "image_size", default=224) ** 2 // tokens
+    merged = read_int(wrapper, "spatial_merge_size", default=0, minimum=0)
+    merged = merged or read_int(vision, "spatial_merge_size", "pooling_kernel_size", default=1)
+    if vision.get("pixel_shuffle_ratio") is not None:
+        merged = max(1, round(1 / read_number(vision, "pixel_shuffle_ratio", default=1.0)))
+    return 3 * (read_int(vision, "patch_size", default=14) * merged) ** 2
 
 
 def _layers(config: Config, *names: str, default: int) -> int:

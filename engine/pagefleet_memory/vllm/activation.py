@@ -39,8 +39,15 @@ def _sampling(shape: ModelShape, run: Run) -> int:
     per_logit = constant(f"sampler_{name}_millibytes_per_logit", "vllm").value
     wider = (dtype_bytes(run.dtype) - 2) * logits  # logits in the compute dtype
     floor = constant(f"sampler_{name}_floor", "vllm").value
-    hidden = _hidden(shape, run) * (2 if shape.is_multimodal and not run.text_only else 1)
-    return logits * per_logit // 1000 + wider + hidden + floor
+    images = _images(shape, run) if shape.is_multimodal and not run.text_only else 0
+    return logits * per_logit // 1000 + wider + _hidden(shape, run) + images + floor
+
+
+def _images(shape: ModelShape, run: Run) -> int:
+    """Images that fill a step: their pixels (float32 until 0.16) and what they are encoded to."""
+    pixel_bytes = 4 if run.release.sorts_logits else 2
+    pixels = run.profiled_tokens * shape.pixels_per_token * pixel_bytes
+    return pixels + _hidden(shape, run)
 
 
 def _experts(shape: ModelShape, run: Run) -> int:
