@@ -72,6 +72,8 @@ def _notes(demand: Demand, candidate: Candidate) -> list[str]:
         notes.append("the latent KV cache is kept whole on every tensor-parallel rank")
     if shape.sliding_window:
         notes.append(f"layers with a window of {shape.sliding_window} tokens keep full length")
+    if shape.quantization and limits.world_size > 1:
+        notes.append("engines of this version split no quantized weights: one GPU a replica works")
     if limits.kv_cache_dtype == "int4":
         notes.append("the 4-bit KV cache changes answers, most of small models: measure yours")
     if limits.swap_space_bytes == 0:
