@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pagefleet_memory.checkpoint import CheckpointSummary
-from pagefleet_memory.dtypes import Fp8Scales, dtype_bytes, kv_row_bytes, resolve_kv_dtype
+from pagefleet_memory.dtypes import dtype_bytes, kv_row_bytes, resolve_kv_dtype
 from pagefleet_memory.errors import ShapeError
 from pagefleet_memory.layers import LayerKind
 from pagefleet_memory.packing import packed_bytes
@@ -155,15 +155,9 @@ class ModelShape:
         )
 
 
-def kv_bytes_per_layer(
-    kind: LayerKind,
-    kv_dtype: str,
-    *,
-    tensor_parallel_size: int = 1,
-    fp8_scales: Fp8Scales = "token",
-) -> int:
+def kv_bytes_per_layer(kind: LayerKind, kv_dtype: str, *, tensor_parallel_size: int = 1) -> int:
     """Bytes one token takes in one layer's cache on one rank; `kv_dtype` is concrete."""
     attention = kind.attention
-    row = kv_row_bytes(attention.k_width, kv_dtype, part="key", fp8_scales=fp8_scales)
-    row += kv_row_bytes(attention.v_width, kv_dtype, part="value", fp8_scales=fp8_scales)
+    row = kv_row_bytes(attention.k_width, kv_dtype, part="key")
+    row += kv_row_bytes(attention.v_width, kv_dtype, part="value")
     return attention.local_kv_heads(tensor_parallel_size) * row
