@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.memory_scoring.gpus import read_gpu
+from pagefleet_memory.config_fields import read_mapping, read_number
 from pagefleet_memory.model_shape import ModelShape
 from pagefleet_memory.quantization import QuantizationRules, packed_while_loading
 from pagefleet_memory.shape_reader import read_shape
@@ -87,11 +88,10 @@ def read_settings(row: Mapping[str, Any], config: Mapping[str, Any]) -> Scored:
 
 
 def longest_context(config: Mapping[str, Any], shape: ModelShape) -> int:
-    """What a server derives where no length is stated: the rotary table's reach."""
-    scaling = config.get("rope_scaling") or {}
-    kind = scaling.get("rope_type") or scaling.get("type")
-    if kind == "linear":
-        return int(shape.max_position_embeddings * scaling.get("factor", 1))
+    """What a server derives where no length is stated: positions, times a linear stretch."""
+    scaling = read_mapping(config, "rope_scaling") or {}
+    if "linear" in (scaling.get("rope_type"), scaling.get("type")):
+        return int(shape.max_position_embeddings * read_number(scaling, "factor", default=1.0))
     return shape.max_position_embeddings
 
 
@@ -139,8 +139,8 @@ def _kv_dtype(row: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     stated = str(row.get("kv_cache_dtype") or "auto")
     if stated != "auto":
         return _DTYPES.get(stated, stated)
-    section = config.get("quantization_config") or {}
-    scheme = section.get("kv_cache_scheme") or {}
+    section = read_mapping(config, "quantization_config") or {}
+    scheme = read_mapping(section, "kv_cache_scheme") or {}
     return "fp8_e4m3" if scheme.get("num_bits") == 8 else "auto"
 
 
