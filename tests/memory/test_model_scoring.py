@@ -12,7 +12,7 @@ import pytest
 from bench.memory_scoring.figures import figure_errors, fit_errors, quantile
 from bench.memory_scoring.gpus import read_gpu
 from bench.memory_scoring.observations import score_file
-from bench.memory_scoring.report import report
+from bench.memory_scoring.report import report, table
 from bench.memory_scoring.settings import read_settings
 from pagefleet_memory.vllm import Release
 from tests.memory.observed_runs import CONFIGS, GIB
@@ -101,6 +101,7 @@ def test_notes_state_settings_that_fields_leave_open() -> None:
     run = _settings(notes="decode context parallel 8; DP 2 + expert parallel")
     assert run.decode_context_parallel_size == 8
     assert run.expert_parallel and run.data_parallel_size == 2
+    assert _settings(notes="MTP n=3; +language-model-only").draft_tokens == 3
     assert _settings(version=None, notes="version about 0.2x (2026)").release == Release(0, 19)
 
 
@@ -166,5 +167,6 @@ def test_accuracy_on_the_shared_observations() -> None:
         assert len(values) >= 40, kind
         assert quantile(values, 0.5) <= middle, kind
         assert quantile(values, 0.9) <= most, kind
+    assert table(rows) in (ROOT / "docs/memory-accuracy.md").read_text()
     fits = fit_errors(rows)
     assert sum(fit.predicted == fit.started for fit in fits) >= 0.95 * len(fits)
