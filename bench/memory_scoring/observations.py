@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.memory_scoring.settings import read_settings
-from pagefleet_memory.errors import MemoryModelError
 from pagefleet_memory.units import GIB
 from pagefleet_memory.vllm.prediction import predict
 
@@ -40,7 +39,7 @@ def score_row(index: int, row: Row, configs: Path) -> ScoredRow:
         config = json.loads(path.read_text())
         scored = read_settings(row, config)
         found = predict(scored.shape, scored.run)
-    except (OSError, ValueError, MemoryModelError) as error:
+    except (OSError, ValueError, TypeError) as error:
         return ScoredRow(index, row, None, str(error))
     predicted = {
         "kv_bytes_per_token": found.kv_bytes_per_token,

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.memory_scoring.gpus import read_gpu
+from pagefleet_memory.config_fields import read_mapping, read_number
 from pagefleet_memory.model_shape import ModelShape
-from pagefleet_memory.quantization import online_fp8
+from pagefleet_memory.quantization import QuantizationRules, packed_while_loading
 from pagefleet_memory.shape_reader import read_shape
 from pagefleet_memory.vllm.release import Release
 from pagefleet_memory.vllm.run import Run, default_batch
@@ -25,17 +26,22 @@ _RELEASES_OF_MODELS = {
     "glm_moe_dsa": Release(0, 24),
 }
 _MOST_RANKS = 8
-_KV_NAMES = {
-    "fp8": "fp8_e4m3",
-    "fp8_e5m2": "fp8_e4m3",
-    "fp8_inc": "fp8_e4m3",
-    "int8_per_token_head": "int8",
-    "half": "float16",
+# Packed while a plain checkpoint is loaded.
+_WHILE_LOADING = {
+    "fp8": packed_while_loading("fp8"),
+    "bitsandbytes": packed_while_loading("nf4"),
 }
-_DTYPES = {"half": "float16", "float": "float32"}
+_DTYPES = {
+    "half": "float16",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "float": "float32",
+    "fp32": "float32",
+}
 _VERSION_NOTE = re.compile(r"(?:version about|vLLM) (\d+\.\d+)(?![\dx])")
 _RANKS_NOTE = re.compile(r"\bTP ?(\d+)")
 _DATA_PARALLEL = re.compile(r"\bDP ?(\d+)", re.IGNORECASE)
+_DRAFTS = re.compile(r"\b(?:MTP|drafts|speculative tokens)[ =:n]*(\d+)", re.IGNORECASE)
 _CONTEXT_PARALLEL = re.compile(r"decode context parallel (\d+)", re.IGNORECASE)
 
 
@@ -75,22 +81,22 @@ def read_settings(row: Mapping[str, Any], config: Mapping[str, Any]) -> Scored:
         kv_cache_dtype=_kv_dtype(row, config),
         block_size=row.get("block_size") or 16,
         enforce_eager=bool(row.get("enforce_eager")),
+        draft_tokens=_number(_DRAFTS, notes, default=0),
         text_only="language-model-only" in notes,
     )
     return Scored(shape, run)
 
 
 def longest_context(config: Mapping[str, Any], shape: ModelShape) -> int:
-    """What a server derives where no length is stated: the rotary table's reach."""
-    scaling = config.get("rope_scaling") or {}
-    kind = scaling.get("rope_type") or scaling.get("type")
-    if kind == "linear":
-        return int(shape.max_position_embeddings * scaling.get("factor", 1))
+    """What a server derives where no length is stated: positions, times a linear stretch."""
+    scaling = read_mapping(config, "rope_scaling") or {}
+    if "linear" in (scaling.get("rope_type"), scaling.get("type")):
+        return int(shape.max_position_embeddings * read_number(scaling, "factor", default=1.0))
     return shape.max_position_embeddings
 
 
 def _release(row: Mapping[str, Any], notes: str, shape: ModelShape) -> Release:
-    if row.get("version"):
+    if re.match(r"v?\d+\.\d+", str(row.get("version"))):
         return Release.parse(str(row["version"]))
     about = _VERSION_NOTE.search(notes)
     if about:
@@ -115,25 +121,26 @@ def _split(
     return ranks, stages or max(1, gpus // ranks)
 
 
-def _packed_while_loading(row: Mapping[str, Any]) -> Any:
+def _packed_while_loading(row: Mapping[str, Any]) -> QuantizationRules | None:
     named = str(row.get("quantization") or "")
-    return online_fp8() if named.startswith("fp8") else None
+    return next((rules for name, rules in _WHILE_LOADING.items() if named.startswith(name)), None)
 
 
 def _dtype(row: Mapping[str, Any], shape: ModelShape) -> str:
     """A stated compute dtype, else the stored one; float32 is loaded with 16 bits."""
     stated = row.get("dtype")
     if stated and stated != "auto":
-        return _DTYPES.get(stated, str(stated))
+        name = str(stated).removeprefix("torch.")
+        return _DTYPES.get(name, name)
     return "bfloat16" if shape.dtype == "float32" else shape.dtype
 
 
 def _kv_dtype(row: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     stated = str(row.get("kv_cache_dtype") or "auto")
     if stated != "auto":
-        return _KV_NAMES.get(stated, stated)
-    section = config.get("quantization_config") or {}
-    scheme = section.get("kv_cache_scheme") or {}
+        return _DTYPES.get(stated, stated)
+    section = read_mapping(config, "quantization_config") or {}
+    scheme = read_mapping(section, "kv_cache_scheme") or {}
     return "fp8_e4m3" if scheme.get("num_bits") == 8 else "auto"
 
 

@@ -1,7 +1,8 @@
 """Tables of the memory model: its constants with their evidence, and the products it knows."""
 
 from docs.generate.blocks import table
-from pagefleet_memory.constants import CONSTANTS, Constant
+from pagefleet_memory.constant_record import Constant
+from pagefleet_memory.constants import CONSTANTS
 from pagefleet_memory.products import PRODUCTS, Product
 
 _MIB = 1 << 20

@@ -17,7 +17,7 @@ DEFAULT_OUTPUT_TOKENS = TokenDistribution(129, 451)
 
 MAX_SEQS_GPU = 256
 MAX_SEQS_CPU = 16
-_MOST_SEQS = 1024
+MOST_SEQS = 1024
 # A full step of prompts holds up the requests that decode: not longer than this, where that is
 # known. 512 tokens are above the point where every card of the table computes as fast as it reads.
 STEP_SECONDS = 0.2
@@ -73,7 +73,7 @@ def sequence_cap(workload: Workload, *, cpu: bool) -> int:
     """Slots worth having: the stated concurrency with a margin, or a default."""
     if workload.concurrency is None:
         return MAX_SEQS_CPU if cpu else MAX_SEQS_GPU
-    return min(_MOST_SEQS, math.ceil(_LOAD_MARGIN * workload.concurrency))
+    return min(MOST_SEQS, math.ceil(_LOAD_MARGIN * workload.concurrency))
 
 
 def sequences_in_flight(

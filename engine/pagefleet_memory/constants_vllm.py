@@ -63,7 +63,13 @@ VLLM: tuple[Constant, ...] = (
         "communication_tensor",
         gib(0.50),
         "bytes",
-        "collectives without fused buffers: 0.54 GiB at TP2 (H100, 0.11), 0.34-0.43 at TP4",
+        "collectives without fused buffers: 0.54 GiB at TP2 (H100, 0.11)",
+    ),
+    _vllm(
+        "communication_tensor_small_card",
+        gib(0.33),
+        "bytes",
+        "the same on cards below 70 GiB: 0.34-0.43 GiB on A100-40GB, 0.20-0.25 on 24 GB cards",
     ),
     _vllm(
         "communication_fused_pair",

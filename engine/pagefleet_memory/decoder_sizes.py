@@ -44,7 +44,7 @@ def read_sizes(config: Config, family: Family) -> DecoderSizes:
 
 
 def _head_sizes(config: Config, family: Family, *, hidden: int, heads: int) -> DecoderSizes:
-    head_dim = read_int(config, "head_dim", default=family.head_dim or max(1, hidden // heads))
+    head_dim = _head_dim(config, family, hidden, heads)
     return DecoderSizes(
         num_layers=read_int(config, "num_hidden_layers", "n_layer", maximum=_MOST_LAYERS),
         hidden_size=hidden,
@@ -73,6 +73,19 @@ def global_sizes(config: Config, sizes: DecoderSizes) -> DecoderSizes:
         num_key_value_heads=kv_heads,
         keys_are_values=keys_are_values,
     )
+
+
+def _head_dim(config: Config, family: Family, hidden: int, heads: int) -> int:
+    """The stated or the family's width of a head, else an even share of the hidden size."""
+    stated = read_optional_int(config, "head_dim") or family.head_dim
+    if stated is None and hidden % heads:
+        raise ShapeError(
+            f"{heads} does not divide hidden_size {hidden}",
+            field="num_attention_heads",
+            value=heads,
+            hint="a config whose heads are of another width states head_dim",
+        )
+    return stated or hidden // heads
 
 
 def _kv_heads(config: Config, family: Family, heads: int) -> int:

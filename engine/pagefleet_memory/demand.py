@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pagefleet_memory.accelerator import Accelerator
+from pagefleet_memory.batching import MOST_SEQS
 from pagefleet_memory.kv_cache import blocks_for_tokens, kv_block_bytes
 from pagefleet_memory.ledger import budget_bytes, fixed_terms
 from pagefleet_memory.limits import EngineLimits
@@ -32,10 +33,6 @@ class Demand:
     workload: Workload
     pins: Pins
     _once: dict[tuple[object, ...], Any] = field(default_factory=dict, compare=False, repr=False)
-    # Sizes depend on the limits and the kind of accelerator only: equal ones are shared.
-    _sizes: dict[tuple[object, ...], tuple[StageSizes, ...]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
 
     @property
     def stated_model_len(self) -> int | None:
@@ -49,8 +46,7 @@ class Demand:
     @property
     def wanted_requests(self) -> int:
         """Requests at once that the workload states, as far as pinned limits let them run."""
-        wanted = self.workload.concurrency or 1
-        pins = self.pins
+        wanted, pins = min(self.workload.concurrency or 1, MOST_SEQS), self.pins
         return min(wanted, pins.max_num_seqs or wanted, pins.max_num_batched_tokens or wanted)
 
     @property
@@ -67,13 +63,12 @@ class Demand:
 
     def stage_sizes(self, accelerator: Accelerator, limits: EngineLimits) -> tuple[StageSizes, ...]:
         """Sizes of every stage under these limits."""
-        key = _key(accelerator, limits)
-        found = self._sizes.get(key)
-        if found is None:
-            stages = range(limits.pipeline_parallel_size)
-            found = tuple(self._stage(accelerator, limits, stage) for stage in stages)
-            self._sizes[key] = found
-        return found
+        stages = range(limits.pipeline_parallel_size)
+        # They depend on the limits and the kind of accelerator only: equal ones are shared.
+        return self.once(
+            _key(accelerator, limits),
+            lambda: tuple(self._stage(accelerator, limits, stage) for stage in stages),
+        )
 
     def num_blocks(self, accelerator: Accelerator, limits: EngineLimits) -> int:
         """KV blocks that every stage can hold."""
@@ -99,6 +94,7 @@ class Demand:
 
 def _key(accelerator: Accelerator, limits: EngineLimits) -> tuple[object, ...]:
     return (
+        "sizes",
         accelerator.kind,
         limits.tensor_parallel_size,
         limits.pipeline_parallel_size,

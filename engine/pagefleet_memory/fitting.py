@@ -72,6 +72,7 @@ def smallest_limits(demand: Demand, accelerator: Accelerator, option: Option) ->
     utilization = demand.pins.gpu_memory_utilization or derived_utilization(accelerator)
     # All that decides the limits but the demand: cards of one kind differ in memory only.
     key = (
+        "limits",
         *(accelerator.kind, accelerator.bf16, accelerator.fp8, accelerator.compute_capability),
         *(accelerator.bf16_tflops, utilization, option),
     )

@@ -68,18 +68,27 @@ def requests_held(demand: Demand, accelerator: Accelerator, limits: EngineLimits
     return low
 
 
-def longest_model_len(demand: Demand, accelerator: Accelerator, limits: EngineLimits) -> int:
-    """The largest whole-block max_model_len of which one request fits; 0 where none does."""
-    low, high = 0, demand.shape.max_position_embeddings // limits.block_size
+def longest_model_len(
+    demand: Demand, accelerator: Accelerator, limits: EngineLimits, *, above: int = 0
+) -> int:
+    """The largest whole-block max_model_len of which one request fits; `above` where none longer
+    than that does.
+    """
+    block = limits.block_size
+    low, high = above // block, demand.shape.max_position_embeddings // block
+
+    def fits(blocks: int) -> bool:
+        longer = replace(limits, max_model_len=blocks * block)
+        required = demand.required_tokens(longer.max_model_len)
+        return demand.shortfall(accelerator, longer, required) == 0
+
+    if low >= high or not fits(low + 1):
+        return above
+    low += 1
     while low < high:
         middle = (low + high + 1) // 2
-        longer = replace(limits, max_model_len=middle * limits.block_size)
-        required = demand.required_tokens(longer.max_model_len)
-        if demand.shortfall(accelerator, longer, required) == 0:
-            low = middle
-        else:
-            high = middle - 1
-    return low * limits.block_size
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low * block
 
 
 def _with_slots(demand: Demand, candidate: Candidate) -> EngineLimits:

@@ -14,10 +14,10 @@ from pagefleet_memory.plan_types import Objective, Rejection
 from pagefleet_memory.workload import NodeGroup
 
 # int8 has a scale per token and head and runs on every GPU; fp8 takes the same bytes and rounds
-# more coarsely.
+# more coarsely. The cost is that of SmolLM2-135M; llama.cpp#7412 has 0.04 percent for Llama-3-8B.
 SMALLER_KV_DTYPE = "int8"
 SMALLER_KV_COST = (
-    "an 8-bit cache raised the perplexity of Llama-3-8B by 0.04 percent in llama.cpp#7412"
+    "it raised perplexity by 0.07 percent where it was measured (bench/results/kv_quality.md)"
 )
 
 

@@ -3,7 +3,6 @@
 from pagefleet_memory.batching import context_load, mean_prompt_tokens
 from pagefleet_memory.demand import Demand
 from pagefleet_memory.fitting import Candidate
-from pagefleet_memory.growing import meets_workload
 from pagefleet_memory.host import host_memory_bytes, shm_bytes, startup_seconds
 from pagefleet_memory.kv_cache import blocks_for_tokens, num_kv_blocks
 from pagefleet_memory.ledger import build_stage_ledgers
@@ -56,10 +55,11 @@ def _notes(demand: Demand, candidate: Candidate) -> list[str]:
     notes = list(shape.remarks)
     if demand.stated_model_len is None:
         notes.append(f"maxModelLen is not stated: {limits.max_model_len} tokens are planned")
-    if not meets_workload(demand, candidate):
+    concurrency = demand.workload.concurrency or 1
+    if limits.max_num_seqs < concurrency:
         notes.append(
-            f"holds {limits.max_num_seqs} of the {demand.workload.concurrency} concurrent requests"
-            " of the workload: the others wait, or go to more replicas"
+            f"runs {limits.max_num_seqs} of the {concurrency} concurrent requests of the workload:"
+            " the others wait, or go to more replicas"
         )
     if limits.dtype != shape.dtype:
         notes.append(f"weights stored as {shape.dtype} run as {limits.dtype}")
@@ -72,6 +72,10 @@ def _notes(demand: Demand, candidate: Candidate) -> list[str]:
         notes.append("the latent KV cache is kept whole on every tensor-parallel rank")
     if shape.sliding_window:
         notes.append(f"layers with a window of {shape.sliding_window} tokens keep full length")
+    if shape.quantization and limits.world_size > 1:
+        notes.append("engines of this version split no quantized weights: one GPU a replica works")
+    if limits.kv_cache_dtype == "int4":
+        notes.append("the 4-bit KV cache changes answers, most of small models: measure yours")
     if limits.swap_space_bytes == 0:
         notes.append("preempted requests are recomputed: no host memory is set aside for swapping")
     return notes

@@ -1,10 +1,10 @@
 """ModelShape: everything the memory model needs to know about a model, from its config.json."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pagefleet_memory.checkpoint import CheckpointSummary
-from pagefleet_memory.dtypes import Fp8Scales, dtype_bytes, kv_row_bytes, resolve_kv_dtype
+from pagefleet_memory.dtypes import dtype_bytes, kv_row_bytes, resolve_kv_dtype
 from pagefleet_memory.errors import ShapeError
 from pagefleet_memory.layers import LayerKind
 from pagefleet_memory.packing import packed_bytes
@@ -114,7 +114,7 @@ class ModelShape:
     def num_parameters(self) -> int:
         """Parameters of the text model, counted from the shapes of its matrices."""
         outside = self.embedding_parameters + self.head_parameters + self.final_parameters
-        return outside + sum(kind.weights.total for kind in self.layers)
+        return outside + self._sum_over_layers([kind.weights.total for kind in self.layer_kinds])
 
     @property
     def active_parameters(self) -> int:
@@ -122,7 +122,7 @@ class ModelShape:
         idle = 0
         if self.num_experts:
             skipped = max(0, self.num_experts - self.experts_per_token)
-            routed = sum(kind.weights.experts for kind in self.layers)
+            routed = self._sum_over_layers([k.weights.experts for k in self.layer_kinds])
             idle = routed * skipped // self.num_experts
         return self.num_parameters - idle
 
@@ -134,7 +134,7 @@ class ModelShape:
                 return self.checkpoint.bytes_as(dtype)
             return max(self.num_parameters, self.checkpoint.num_parameters) * size
         outside = self.embedding_parameters + self.final_parameters + self.tower_parameters
-        layers = sum(self._kind_bytes(index, size) for index in self.layer_pattern)
+        layers = self._sum_over_layers([_kind_bytes(kind, size) for kind in self.layer_kinds])
         return outside * size + self.head_bytes(self.head_parameters, size) + layers
 
     def head_bytes(self, parameters: int, element_bytes: int) -> int:
@@ -146,24 +146,24 @@ class ModelShape:
     def kv_bytes_per_token(self, kv_dtype: str, *, dtype: str | None = None) -> int:
         """Bytes one token takes in the KV cache over all layers of one unsharded replica."""
         concrete = resolve_kv_dtype(kv_dtype, dtype or self.dtype)
-        return sum(kv_bytes_per_layer(kind, concrete) for kind in self.layers)
+        return self._sum_over_layers([kv_bytes_per_layer(k, concrete) for k in self.layer_kinds])
 
-    def _kind_bytes(self, index: int, element_bytes: int) -> int:
-        return sum(
-            matrix.copies * matrix.bytes_of(matrix.rows, matrix.columns, element_bytes)
-            for matrix in self.layer_kinds[index].weights.matrices
-        )
+    def _sum_over_layers(self, of_kinds: Sequence[int]) -> int:
+        """The sum over all layers of a number that each kind has."""
+        counts = [self.layer_pattern.count(index) for index in range(len(self.layer_kinds))]
+        return sum(count * value for count, value in zip(counts, of_kinds, strict=True))
 
 
-def kv_bytes_per_layer(
-    kind: LayerKind,
-    kv_dtype: str,
-    *,
-    tensor_parallel_size: int = 1,
-    fp8_scales: Fp8Scales = "token",
-) -> int:
+def _kind_bytes(kind: LayerKind, element_bytes: int) -> int:
+    return sum(
+        matrix.copies * matrix.bytes_of(matrix.rows, matrix.columns, element_bytes)
+        for matrix in kind.weights.matrices
+    )
+
+
+def kv_bytes_per_layer(kind: LayerKind, kv_dtype: str, *, tensor_parallel_size: int = 1) -> int:
     """Bytes one token takes in one layer's cache on one rank; `kv_dtype` is concrete."""
     attention = kind.attention
-    row = kv_row_bytes(attention.k_width, kv_dtype, part="key", fp8_scales=fp8_scales)
-    row += kv_row_bytes(attention.v_width, kv_dtype, part="value", fp8_scales=fp8_scales)
+    row = kv_row_bytes(attention.k_width, kv_dtype, part="key")
+    row += kv_row_bytes(attention.v_width, kv_dtype, part="value")
     return attention.local_kv_heads(tensor_parallel_size) * row

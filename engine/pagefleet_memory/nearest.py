@@ -59,7 +59,9 @@ def _shorter_context(demand: Demand, groups: Sequence[NodeGroup]) -> Iterator[Ch
     """The longest context that fits on any option of the inventory."""
     if demand.stated_model_len is None:
         return
-    longest = max((_longest(demand, group, groups) for group in _distinct(groups)), default=0)
+    longest = 0
+    for group in _distinct(groups):
+        longest = _longest(demand, group, above=longest)
     if 0 < longest < demand.stated_model_len:
         shorter = Demand(
             demand.shape,
@@ -69,15 +71,14 @@ def _shorter_context(demand: Demand, groups: Sequence[NodeGroup]) -> Iterator[Ch
         yield from _change(f"maxModelLen {longest} fits", shorter, groups)
 
 
-def _longest(demand: Demand, group: NodeGroup, groups: Sequence[NodeGroup]) -> int:
-    accelerator = device(demand, group)
-    longest = 0
+def _longest(demand: Demand, group: NodeGroup, *, above: int) -> int:
+    accelerator, longest = device(demand, group), above
     for option in group_options(demand.shape, group, demand.pins):
         try:
             limits = smallest_limits(demand, accelerator, option)
         except LimitError:  # a pinned number format that this accelerator lacks
             continue
-        longest = max(longest, longest_model_len(demand, accelerator, limits))
+        longest = longest_model_len(demand, accelerator, limits, above=longest)
     return longest
 
 

@@ -11,9 +11,7 @@ from pagefleet_memory.speed import Speed
 from pagefleet_memory.workload import NodeGroup, Pins, Workload
 
 Objective = Literal["MinGPUs", "Throughput", "Latency"]
-RejectionReason = Literal[
-    "DoesNotFit", "NoAccelerator", "InvalidPin", "UnsupportedShape", "NotPreferred"
-]
+RejectionReason = Literal["DoesNotFit", "NoAccelerator", "InvalidPin", "NotPreferred"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,6 @@
 from pagefleet_memory.errors import AcceleratorError
 from pagefleet_memory.products import PRODUCTS, Product, find_product
 
-_MOST_LISTED = 40
-
 
 def resolve_product(name: str) -> str:
     """The product label that a name stands for: a label as it is, else the one row it fits.
@@ -18,7 +16,7 @@ def resolve_product(name: str) -> str:
     found = [row for row in PRODUCTS if _fits(name, row)]
     if len({row.label_mib for row in found}) == 1:
         return found[0].label
-    candidates = ", ".join(row.label for row in (found or PRODUCTS)[:_MOST_LISTED])
+    candidates = ", ".join(row.label for row in found or PRODUCTS)
     raise AcceleratorError(
         f"{name!r} fits {len(found)} products" if found else f"{name!r} is no known product",
         field="product",

@@ -92,9 +92,9 @@ def read_quantization(config: Mapping[str, object]) -> QuantizationRules | None:
     )
 
 
-def online_fp8() -> QuantizationRules:
-    """Weights that a server packs to fp8 while it loads a plain checkpoint."""
-    return QuantizationRules(Quantization("fp8"), (PackingGroup("fp8"),))
+def packed_while_loading(packing: str) -> QuantizationRules:
+    """Every projection in one form: what a server makes of a plain checkpoint."""
+    return QuantizationRules(_described(packing), (PackingGroup(packing),))
 
 
 def _grouped(section: Mapping[str, object], method: str) -> QuantizationRules:

@@ -11,22 +11,25 @@ def rank_weight_bytes(
 ) -> int:
     """Weights one rank holds: its share of the stage's layers, embedding and head."""
     start, end = stage_bounds(shape.num_layers, stages)[stage]
-    pattern = shape.layer_pattern[start:end]
-    layers = sum(
-        pattern.count(index) * layer_bytes(kind, dtype, tensor_parallel_size)
-        for index, kind in enumerate(shape.layer_kinds)
-    )
+    layers = _layers_bytes(shape, shape.layer_pattern[start:end], dtype, tensor_parallel_size)
     outside = _outside_bytes(shape, dtype, tensor_parallel_size, stages=stages, stage=stage)
     return _scaled_to_checkpoint(shape, dtype, layers) + outside
 
 
-def layer_bytes(kind: LayerKind, dtype: str, tensor_parallel_size: int) -> int:
-    """Bytes of one layer's matrices on one rank."""
+def _layers_bytes(shape: ModelShape, pattern: tuple[int, ...], dtype: str, tp: int) -> int:
+    """Bytes of these layers on one rank."""
+    return sum(
+        pattern.count(index) * _layer_bytes(kind, dtype, tp)
+        for index, kind in enumerate(shape.layer_kinds)
+    )
+
+
+def _layer_bytes(kind: LayerKind, dtype: str, tp: int) -> int:
     attention, size = kind.attention, dtype_bytes(dtype)
-    heads, local = max(1, attention.kv_heads), attention.local_kv_heads(tensor_parallel_size)
+    heads, local = max(1, attention.kv_heads), attention.local_kv_heads(tp)
     total = 0
     for matrix in kind.weights.matrices:
-        rows, columns = matrix.plain_shape(tensor_parallel_size, kv_heads=heads, kv_local=local)
+        rows, columns = matrix.plain_shape(tp, kv_heads=heads, kv_local=local)
         total += matrix.copies * matrix.bytes_of(rows, columns, size)
     return total
 
@@ -52,7 +55,7 @@ def _scaled_to_checkpoint(shape: ModelShape, dtype: str, layers: int) -> int:
         return layers
     outside = shape.embedding_parameters + shape.head_parameters + shape.final_parameters
     stored = max(0, shape.weight_bytes(dtype) - outside * dtype_bytes(dtype))
-    counted = sum(layer_bytes(kind, dtype, 1) for kind in shape.layers)
+    counted = _layers_bytes(shape, shape.layer_pattern, dtype, 1)
     return _ceil(layers * stored, counted)
 
 

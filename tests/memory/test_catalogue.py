@@ -2,7 +2,16 @@
 
 import pytest
 
-from pagefleet_memory import ModelShape, ShapeError
+from pagefleet_memory import (
+    ModelShape,
+    NodeGroup,
+    ShapeError,
+    Workload,
+    accelerator_from_labels,
+    kv_block_bytes,
+    plan_serving,
+    resolve_product,
+)
 from pagefleet_memory.catalogue import catalogue, find_model, known_model
 
 
@@ -51,3 +60,30 @@ def test_an_unknown_name_is_refused_with_similar_ones() -> None:
         known_model("meta-lama/Llama-3.1-8B-Instruct")
     with pytest.raises(ShapeError, match="the catalogue holds"):
         known_model("")
+
+
+_SERVED = [model for model in catalogue() if model.shape().unsupported_by_engine is None]
+
+
+@pytest.mark.parametrize(
+    "product", "L4 A100-40GB A100-80GB L40S H100-80GB H200 B200 RTX-4090".split()
+)
+def test_no_plan_of_any_model_on_any_gpu_exceeds_its_own_budget(product: str) -> None:
+    label = resolve_product(product)
+    group = NodeGroup(label, accelerator_from_labels(label, None), 8, 2, nvlink=True)
+    planned = 0
+    for model in _SERVED:
+        shape = model.shape()
+        workload = Workload(max_model_len=min(2048, shape.max_position_embeddings))
+        plan = plan_serving(shape, workload, [group]).chosen
+        if plan is None:
+            continue
+        planned += 1
+        for ledger in plan.stages:
+            assert sum(term.bytes for term in ledger.terms) == ledger.budget_bytes, model.name
+            assert ledger.budget_bytes <= plan.accelerator.memory_bytes
+            block = kv_block_bytes(shape, plan.limits, stage=ledger.stage)
+            assert plan.num_kv_blocks * block <= ledger.kv_pool_bytes, model.name
+        assert plan.kv_tokens >= plan.limits.max_model_len
+        assert plan.speed is not None and plan.speed.step_seconds > 0
+    assert planned >= 40

@@ -11,21 +11,23 @@ from tests.memory.observed_runs import CONFIGS, GIB, RUNS, ObservedRun
 _PRINTED = 0.005  # logs round to hundredths of a GiB
 
 
+def _predicted(run: ObservedRun, kind: str) -> float:
+    predicted = run.predict()
+    if kind == "kv_tokens":
+        return predicted.kv_tokens or 0
+    size = predicted.weights_bytes if kind == "weights_gib" else predicted.kv_cache_bytes
+    return (size or 0) / GIB
+
+
 def _errors(kind: str) -> list[float]:
     """Relative errors of one kind of figure; what rounding hides is no error."""
-    errors = []
-    for run in RUNS:
-        predicted, observed = run.predict(), getattr(run, kind)
-        if observed is None:
-            continue
-        if kind == "kv_tokens":
-            value, slack = predicted.kv_tokens or 0, 0.0
-        elif kind == "weights_gib":
-            value, slack = predicted.weights_bytes / GIB, _PRINTED
-        else:
-            value, slack = (predicted.kv_cache_bytes or 0) / GIB, _PRINTED
-        errors.append(max(0.0, abs(value - observed) - slack) / observed)
-    return sorted(errors)
+    slack = 0.0 if kind == "kv_tokens" else _PRINTED
+    observed = [(run, getattr(run, kind)) for run in RUNS]
+    return sorted(
+        max(0.0, abs(_predicted(run, kind) - value) - slack) / value
+        for run, value in observed
+        if value is not None
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,21 @@ from tests.memory.memory_builders import LLAMA_3_8B, SMOLLM2_135M, shape
 @pytest.mark.parametrize(
     ("changes", "tensor", "named"),
     [
-        ({"num_attention_heads": 40, "num_key_value_heads": 8}, 5, "key-value heads"),
-        ({"num_attention_heads": 40, "num_key_value_heads": 40, "vocab_size": 151936}, 5, "vocab"),
+        (
+            {"hidden_size": 5120, "num_attention_heads": 40, "num_key_value_heads": 8},
+            5,
+            "key-value heads",
+        ),
+        (
+            {
+                "hidden_size": 5120,
+                "num_attention_heads": 40,
+                "num_key_value_heads": 40,
+                "vocab_size": 151936,
+            },
+            5,
+            "vocab",
+        ),
         ({"intermediate_size": 14337}, 2, "intermediate_size"),
         (
             {

@@ -136,46 +136,6 @@ def test_terms_sum_to_the_budget(
 
 @_RELAXED
 @given(
-    model=st.sampled_from(_MODELS),
-    tokens=st.integers(1, 8192),
-    memory_mib=st.integers(2_000, 200_000),
-    more_mib=st.integers(1, 50_000),
-)
-def test_more_memory_is_never_worse(
-    model: ModelShape, tokens: int, memory_mib: int, more_mib: int
-) -> None:
-    pins = Pins(max_num_seqs=16)
-    small = _plan(model, tokens, memory_mib, pins).chosen
-    large = _plan(model, tokens, memory_mib + more_mib, pins).chosen
-    if small is None:
-        return
-    assert large is not None
-    assert large.gpus_per_replica <= small.gpus_per_replica
-    if large.gpus_per_replica == small.gpus_per_replica:
-        assert large.kv_tokens >= small.kv_tokens
-
-
-@_RELAXED
-@given(
-    model=st.sampled_from(_MODELS),
-    tokens=st.integers(1, 8000),
-    more=st.integers(1, 8000),
-    memory_mib=st.integers(2_000, 200_000),
-)
-def test_a_longer_context_never_needs_fewer_gpus(
-    model: ModelShape, tokens: int, more: int, memory_mib: int
-) -> None:
-    longer = min(tokens + more, model.max_position_embeddings)
-    long_plan = _plan(model, longer, memory_mib).chosen
-    if long_plan is None:
-        return
-    short_plan = _plan(model, tokens, memory_mib).chosen
-    assert short_plan is not None
-    assert short_plan.gpus_per_replica <= long_plan.gpus_per_replica
-
-
-@_RELAXED
-@given(
     family=_FAMILY,
     changes=st.dictionaries(st.sampled_from(_KEYS), _JSON, max_size=4),
     sizes=st.dictionaries(

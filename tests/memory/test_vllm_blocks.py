@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pagefleet_memory import ModelShape
+from pagefleet_memory import LimitError, ModelShape
 from pagefleet_memory.vllm import Release, Run, predict
 from pagefleet_memory.vllm.kv_groups import stage_layout
 from tests.memory.observed_runs import CONFIGS, GIB
@@ -103,6 +103,27 @@ def test_context_parallel_ranks_share_the_tokens() -> None:
     )
     assert alone.kv_tokens and together.kv_tokens == 8 * alone.kv_tokens
     assert together.max_model_len == 8 * (alone.max_model_len or 0)
+
+
+@pytest.mark.parametrize(
+    ("kv_dtype", "share"),
+    [
+        ("fp8", 1 / 2),  # one scale for a whole layer
+        ("fp8_e5m2", 1 / 2),
+        ("int8_per_token_head", (128 + 4) / 256),
+        ("fp8_per_token_head", (128 + 4) / 256),
+        ("nvfp4", (64 + 8) / 256),
+    ],
+)
+def test_bytes_of_a_quantized_cache_beside_bf16(kv_dtype: str, share: float) -> None:
+    shape = _shape("llama_3_1_8b")
+    plain = predict(shape, _run()).kv_bytes_per_token
+    assert predict(shape, _run(kv_cache_dtype=kv_dtype)).kv_bytes_per_token == plain * share
+
+
+def test_an_unknown_cache_format_is_refused_by_name() -> None:
+    with pytest.raises(LimitError, match="kv_cache_dtype: unknown KV cache dtype 'int3'"):
+        predict(_shape("llama_3_1_8b"), _run(kv_cache_dtype="int3"))
 
 
 def test_ranks_beyond_the_kv_heads_add_no_tokens() -> None:

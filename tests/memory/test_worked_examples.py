@@ -94,7 +94,7 @@ def test_no_pair_holds_256_requests_of_32k_and_the_plan_says_how_many_it_does() 
     pins = Pins(kv_cache_dtype="int8", gpu_memory_utilization=0.90)
     pair = plan_serving(shape(LLAMA_3_70B), workload, [gpus("A100-80", 2)], pins).chosen
     assert pair is not None and pair.limits.max_num_seqs == 1
-    assert any("holds 1 of the 256 concurrent requests" in note for note in pair.notes)
+    assert any("runs 1 of the 256 concurrent requests" in note for note in pair.notes)
     # 1,320 GiB of cache with scales: 18 of 80 GB beside the weights, so 24 in whole nodes.
     nodes = plan_serving(shape(LLAMA_3_70B), workload, [gpus("A100-80", 8, 4)], pins).chosen
     assert nodes is not None and nodes.gpus_per_replica == 24

@@ -44,13 +44,20 @@ def test_where_none_holds_it_the_fullest_is_planned_and_says_so() -> None:
     assert chosen is not None and chosen.gpus_per_replica == 2
     held = chosen.limits.max_num_seqs
     assert 60 < held < 200
-    assert f"holds {held} of the 200 concurrent requests" in " ".join(chosen.notes)
+    assert f"runs {held} of the 200 concurrent requests" in " ".join(chosen.notes)
     assert chosen.limits.tensor_parallel_size == 2
 
 
 def test_pinned_slots_bound_what_the_workload_can_want() -> None:
     chosen = _plan(Pins(max_num_seqs=8), concurrency=200).chosen
     assert chosen is not None and chosen.gpus_per_replica == 1
+
+
+def test_a_concurrency_beyond_any_batch_is_cut_and_said() -> None:
+    short = TokenDistribution(10, 10)
+    chosen = _plan(concurrency=10**6, input_tokens=short, output_tokens=short).chosen
+    assert chosen is not None and chosen.limits.max_num_seqs == 1024
+    assert "runs 1024 of the 1000000 concurrent requests" in " ".join(chosen.notes)
 
 
 def test_slots_are_as_many_as_the_pool_holds_and_not_one_more() -> None:

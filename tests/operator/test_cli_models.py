@@ -9,10 +9,11 @@ import yaml
 from click.testing import CliRunner, Result
 
 from pagefleet_memory.catalogue import catalogue
+from pagefleet_memory.ledger import TERM_NAMES
 from pagefleet_memory.products import PRODUCTS
 from pagefleet_operator.cli import main
 from pagefleet_operator.commands.what_if import with_changes
-from pagefleet_operator.planning.ledger_bar import ledger_bar, widths
+from pagefleet_operator.planning.ledger_bar import MARKS, ledger_bar, widths
 from tests.operator.builders import body, gpu_plan, llama_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +71,18 @@ def test_what_if_flags_pin_their_fields(flags: tuple[str, ...], chosen: dict[str
     assert chosen.items() <= plan["chosen"].items()
 
 
+def test_a_cpu_node_is_planned_by_its_memory() -> None:
+    model = ("--model", "SmolLM2-135M-Instruct", "--accelerator", "CPU")
+    plan = planned(*model, "--node-memory", "8Gi", "--min-kv-tokens", "50000")
+    assert plan["accelerator"]["kind"] == "CPU" and plan["kvTokens"] >= 50_000
+
+
+def test_a_file_is_named_once() -> None:
+    example = str(ROOT / "examples/llama-70b.yaml")
+    result = invoke("plan", example, "-f", example)
+    assert result.exit_code == 2 and "name one file" in result.output
+
+
 def test_lengths_and_rate_reach_the_planner() -> None:
     base = ("--model", LLAMA_8B, "--gpu", "L4", "--count", "1", "--max-model-len", "8192")
     short = planned(*base, "--input-tokens", "100,200", "--output-tokens", "10,20")
@@ -122,6 +135,7 @@ def test_the_bar_of_a_ledger_is_as_wide_as_its_budget() -> None:
         bar = ledger_bar(stage).plain
         assert len(bar) == 82 and bar.count("█") > 10 and bar.count("░") > 10
         assert sum(widths(stage)) == 80
+    assert tuple(MARKS) == TERM_NAMES
     shares = widths({"budgetBytes": 100, "terms": [{"bytes": 50}, {"bytes": 25}, {"bytes": 25}]})
     assert shares == [40, 20, 20]
 
@@ -154,3 +168,11 @@ def test_models_lists_the_catalogue() -> None:
     assert [row["name"] for row in listed] == [model.name for model in catalogue()]
     assert all(row["source"] and row["parameters"] > 0 for row in listed)
     assert LLAMA_8B in table and "8.03 B" in table
+    unsupported = {row["name"] for row in listed if "unsupported" in row}
+    assert "deepseek-ai/DeepSeek-V3" in unsupported and LLAMA_8B not in unsupported
+
+
+def test_a_model_that_the_engine_cannot_run_is_refused_by_name() -> None:
+    result = invoke("plan", "--model", "deepseek-ai/DeepSeek-V3", "--gpu", "H200", "-o", "json")
+    assert result.exit_code == 1
+    assert "'deepseek_v3' caches a latent" in json.loads(result.output)["refusal"]["message"]

@@ -4,10 +4,11 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pagefleet_memory.dtypes import dtype_bytes, kv_row_bytes, resolve_kv_dtype
+from pagefleet_memory.dtypes import dtype_bytes
 from pagefleet_memory.layers import AttentionShape, StateShape
 from pagefleet_memory.model_shape import ModelShape
 from pagefleet_memory.parallelism import stage_bounds
+from pagefleet_memory.vllm.kv_rows import concrete_kv_dtype, row_bytes
 from pagefleet_memory.vllm.run import Run
 
 _BLOCK = 16
@@ -81,30 +82,26 @@ def stage_layout(shape: ModelShape, run: Run, stage: int) -> KVLayoutOfStage:
         return _stateful(attention, states, run)
     windows = {each.window for each in attention}
     if len(windows) == 1 or not run.release.groups_windows:
-        per_token = sum(row_bytes(each, run) for each in attention)
+        per_token = sum(_layer_row(each, run) for each in attention)
         size = run.block_size
         return KVLayoutOfStage(per_token * size, (GroupSet(1, size),))
     return _windowed(attention, run)
 
 
-def row_bytes(attention: AttentionShape, run: Run) -> int:
+def _layer_row(attention: AttentionShape, run: Run) -> int:
     """Bytes one token takes in one layer on one rank."""
-    kv_dtype = resolve_kv_dtype(run.kv_cache_dtype, run.dtype)
+    kv_dtype = concrete_kv_dtype(run.kv_cache_dtype, run.dtype)
     if attention.replicated:
         return _latent_row(attention, run, kv_dtype)
-    row = sum(
-        kv_row_bytes(width, kv_dtype, fp8_scales="tensor")
-        for width in (attention.k_width, attention.v_width)
-    )
+    row = row_bytes(attention.k_width, kv_dtype) + row_bytes(attention.v_width, kv_dtype)
     return attention.local_kv_heads(run.tensor_parallel_size) * row
 
 
 def _latent_row(attention: AttentionShape, run: Run, kv_dtype: str) -> int:
-    width = attention.k_width + attention.v_width
     index = attention.index_width + _INDEX_SCALE if attention.index_width else 0
-    if index and kv_dtype == "fp8_e4m3":
+    if index and kv_dtype == "fp8":
         return _SPARSE_LATENT_ROW + index
-    row = kv_row_bytes(width, kv_dtype, fp8_scales="tensor")
+    row = row_bytes(attention.k_width + attention.v_width, kv_dtype)
     if run.release.pads_latent_rows:
         row = -(-row // _ROW_ALIGNMENT) * _ROW_ALIGNMENT
     return row + index
@@ -115,7 +112,7 @@ def _windowed(attention: list[AttentionShape], run: Run) -> KVLayoutOfStage:
 
     Where their rows differ, the type of smaller rows gets longer blocks, so that all are equal.
     """
-    types = Counter((each.window, row_bytes(each, run)) for each in attention)
+    types = Counter((each.window, _layer_row(each, run)) for each in attention)
     fewest, most = min(types.values()), max(types.values())
     size = most if most < fewest * 1.25 else fewest
     widest = max(row for _, row in types)
@@ -130,7 +127,7 @@ def _stateful(
     attention: list[AttentionShape], states: list[StateShape], run: Run
 ) -> KVLayoutOfStage:
     """Linear-attention layers: a block of the attention layers is as large as one state."""
-    row = max(row_bytes(each, run) for each in attention)
+    row = max(_layer_row(each, run) for each in attention)
     state = states[0].bytes_per_sequence(
         dtype_bytes(run.dtype),
         tensor_parallel_size=run.tensor_parallel_size,

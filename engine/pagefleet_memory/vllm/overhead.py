@@ -43,7 +43,7 @@ def _kind(run: Run) -> str:
         hopper = 9.0 <= run.compute_capability < 10.0
         fused = run.release.fuses_all_reduce and hopper and run.joined_by_nvlink
         if not fused:
-            return "tensor"
+            return "tensor" if run.is_large_card else "tensor_small_card"
         return "fused_pair" if run.tensor_parallel_size == 2 else "fused"
     if run.pipeline_parallel_size > 1:
         return "pipeline"

@@ -7,6 +7,8 @@ import click
 
 from pagefleet_memory import MemoryModelError, NodeGroup, resolve_product
 from pagefleet_operator.planning.inventory import cpu_group, gpu_group
+from pagefleet_operator.planning.this_machine import local_groups
+from pagefleet_operator.spec import InferenceDeploymentSpec
 from pagefleet_operator.spec.quantity import quantity_bytes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,6 +55,14 @@ def node_of(memory: str, *, nodes: int) -> NodeGroup:
         return cpu_group(quantity_bytes(memory), nodes=nodes, bf16=False)
     except ValueError as error:
         raise click.ClickException(f"--node-memory: {error}") from error
+
+
+def groups_here(spec: InferenceDeploymentSpec) -> tuple[NodeGroup, ...]:
+    """What this machine offers."""
+    try:
+        return local_groups(spec)
+    except MemoryModelError as error:
+        raise click.ClickException(f"the GPU of this machine: {error}") from error
 
 
 def _gpu_group(name: str, *, count: int, nodes: int, memory_mib: int | None) -> NodeGroup:

@@ -20,6 +20,7 @@ def models(output: str) -> None:
     table.add_column("model")
     for heading in ("parameters", "positions", "KV bytes a token"):
         table.add_column(heading, justify="right")
+    table.add_column("engine runs it")
     for model in catalogue():
         row = _row(model)
         table.add_row(
@@ -27,16 +28,19 @@ def models(output: str) -> None:
             f"{row['parameters'] / 1e9:.2f} B",
             str(row["maxPositionEmbeddings"]),
             str(row["kvBytesPerToken"]),
+            "no" if "unsupported" in row else "yes",
         )
     print_table(table)
 
 
 def _row(model: CatalogueModel) -> dict[str, Any]:
     shape = model.shape()
+    reason = shape.unsupported_by_engine
     return {
         "name": model.name,
         "parameters": shape.num_parameters,
         "maxPositionEmbeddings": shape.max_position_embeddings,
         "kvBytesPerToken": shape.kv_bytes_per_token("auto"),
         "source": model.source,
+        **({"unsupported": reason} if reason else {}),
     }

@@ -6,13 +6,12 @@ from pathlib import Path
 import click
 
 from pagefleet_operator.commands.asked import made_for, read_file
-from pagefleet_operator.commands.hardware import gpu_groups, gpu_options, node_of
+from pagefleet_operator.commands.hardware import gpu_groups, gpu_options, groups_here, node_of
 from pagefleet_operator.commands.models_at_hand import read_model_of
 from pagefleet_operator.commands.output import output_option, print_plan
 from pagefleet_operator.commands.planning import plan_for
 from pagefleet_operator.commands.what_if import changes_of, what_if_options
 from pagefleet_operator.planning.serving_plan import PlanRefusal
-from pagefleet_operator.planning.this_machine import local_groups
 
 _PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -48,6 +47,8 @@ def plan(
 
     Every flag from --max-model-len on sets one field of the spec, for a what-if.
     """
+    if file is not None and filename is not None:
+        raise click.UsageError("name one file: FILE and -f are the same")
     path = filename or file
     changes = changes_of(context)
     if path is not None:
@@ -62,7 +63,7 @@ def plan(
     elif node_memory:
         groups = (node_of(node_memory, nodes=nodes),)
     else:
-        groups = local_groups(infd.spec)
+        groups = groups_here(infd.spec)
     found = plan_for(infd, found_model, groups)
     print_plan(infd, found, output)
     sys.exit(1 if isinstance(found, PlanRefusal) else 0)

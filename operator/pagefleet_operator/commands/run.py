@@ -6,12 +6,12 @@ from pathlib import Path
 import click
 
 from pagefleet_operator.commands.asked import read_file
+from pagefleet_operator.commands.hardware import groups_here
 from pagefleet_operator.commands.models_at_hand import local_folder, read_folder
 from pagefleet_operator.commands.output import print_plan
 from pagefleet_operator.commands.planning import plan_for
 from pagefleet_operator.local_run import engine_command, engine_environment, run_engine
 from pagefleet_operator.planning.serving_plan import PlanRefusal
-from pagefleet_operator.planning.this_machine import local_groups
 
 
 @click.command()
@@ -34,7 +34,7 @@ def run(filename: Path, folder: Path | None, host: str, port: int) -> None:
     """Plan for this machine and start one engine with exactly the planned flags."""
     infd = read_file(filename)
     model = folder or local_folder(infd)
-    found = plan_for(infd, read_folder(model), local_groups(infd.spec))
+    found = plan_for(infd, read_folder(model), groups_here(infd.spec))
     print_plan(infd, found, "table")
     if isinstance(found, PlanRefusal):
         sys.exit(1)
