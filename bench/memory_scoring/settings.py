@@ -1,7 +1,7 @@
 """From a row of observations to a run's settings: what is stated, else the release's default.
 
 Only settings are read, never an outcome. Of the free-text notes, words that state a setting count:
-an approximate version, tensor, data, expert or context parallelism, and text-only serving.
+an approximate version, data, expert or context parallelism, draft tokens, and text-only serving.
 """
 
 import re
@@ -39,7 +39,6 @@ _DTYPES = {
     "fp32": "float32",
 }
 _VERSION_NOTE = re.compile(r"(?:version about|vLLM) (\d+\.\d+)(?![\dx])")
-_RANKS_NOTE = re.compile(r"\bTP ?(\d+)")
 _DATA_PARALLEL = re.compile(r"\bDP ?(\d+)", re.IGNORECASE)
 _DRAFTS = re.compile(r"\b(?:MTP|drafts|speculative tokens)[ =:n]*(\d+)", re.IGNORECASE)
 _CONTEXT_PARALLEL = re.compile(r"decode context parallel (\d+)", re.IGNORECASE)
@@ -55,14 +54,14 @@ class Scored:
 
 def read_settings(row: Mapping[str, Any], config: Mapping[str, Any]) -> Scored:
     """The model and the run of a row; raises MemoryModelError where they cannot be read."""
-    notes = f"{row.get('notes') or ''}; {row.get('config_note') or ''}"
+    notes = str(row.get("notes") or "")
     shape = read_shape(config, quantization=_packed_while_loading(row))
     release = _release(row, notes, shape)
     gpu = read_gpu(row.get("gpu"), row.get("gpu_mem_gib"))
     seqs, batched = default_batch(release, gpu.memory_bytes, gpu.compute_capability)
     seqs = row.get("max_num_seqs") or seqs
     utilization = row.get("gpu_memory_utilization") or release.default_utilization
-    ranks, stages = _split(row, shape, notes, usable=int((gpu.memory_bytes or 0) * utilization))
+    ranks, stages = _split(row, shape, usable=int((gpu.memory_bytes or 0) * utilization))
     run = Run(
         release=release,
         max_model_len=row.get("max_model_len") or longest_context(config, shape),
@@ -104,14 +103,12 @@ def _release(row: Mapping[str, Any], notes: str, shape: ModelShape) -> Release:
     return _RELEASES_OF_MODELS.get(shape.model_type, _COMMON_RELEASE)
 
 
-def _split(
-    row: Mapping[str, Any], shape: ModelShape, notes: str, *, usable: int
-) -> tuple[int, int]:
+def _split(row: Mapping[str, Any], shape: ModelShape, *, usable: int) -> tuple[int, int]:
     """TP and PP; what is not stated is as many GPUs, by powers of two, as hold the weights.
 
     Tensor parallelism takes the GPUs of one node, and the rest are pipeline stages.
     """
-    ranks = row.get("tp") or _number(_RANKS_NOTE, notes, default=0)
+    ranks = row.get("tp") or 0
     stages = row.get("pp") or 0
     gpus = (ranks or 1) * (stages or 1)
     if usable and not (ranks and stages):

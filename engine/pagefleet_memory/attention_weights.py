@@ -2,7 +2,7 @@
 
 from pagefleet_memory.config_fields import Config, read_bool, read_int
 from pagefleet_memory.decoder_sizes import DecoderSizes
-from pagefleet_memory.families import Family, Flag
+from pagefleet_memory.family import Family, Flag
 from pagefleet_memory.layers import AttentionShape, StateShape
 from pagefleet_memory.matrices import Matrix, linear, vector
 

@@ -48,6 +48,18 @@ VLLM: tuple[Constant, ...] = (
         "the same until 0.17: 0.13 GiB in 0.11 to 0.17",
     ),
     _vllm(
+        "communication_blackwell",
+        gib(0.07),
+        "bytes",
+        "growth outside torch on one B200: 0.07 GiB",
+    ),
+    _vllm(
+        "communication_tensor_blackwell",
+        gib(0.95),
+        "bytes",
+        "collectives at TP4 on GB200: 0.95 GiB (GLM-5.2)",
+    ),
+    _vllm(
         "communication_small_card",
         gib(0.06),
         "bytes",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pagefleet_memory.attention_weights import delta_net, head_attention, latent_attention
 from pagefleet_memory.config_fields import Config
 from pagefleet_memory.decoder_sizes import DecoderSizes, global_sizes
-from pagefleet_memory.families import Family
+from pagefleet_memory.family import Family
 from pagefleet_memory.layer_pattern import LayerRole, layer_roles
 from pagefleet_memory.layers import AttentionShape, LayerKind, LayerWeights, StateShape
 from pagefleet_memory.matrices import Matrix, vector

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from pagefleet_memory.config_fields import Config, read_bool, read_int, read_optional_int
 from pagefleet_memory.errors import ShapeError
-from pagefleet_memory.families import Family
+from pagefleet_memory.family import Family
 
 _MOST_LAYERS = 10_000
 

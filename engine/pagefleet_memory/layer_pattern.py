@@ -11,7 +11,7 @@ from pagefleet_memory.config_fields import (
 )
 from pagefleet_memory.decoder_sizes import DecoderSizes
 from pagefleet_memory.errors import ShapeError
-from pagefleet_memory.families import Family
+from pagefleet_memory.family import Family
 
 _WINDOWED = ("sliding_attention", "chunked_attention")
 _FULL = ("full_attention", "deepseek_sparse_attention", "indexed_attention")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pagefleet_memory.attention_weights import read_flag
 from pagefleet_memory.config_fields import Config
 from pagefleet_memory.decoder_sizes import DecoderSizes
-from pagefleet_memory.families import Family
+from pagefleet_memory.family import Family
 from pagefleet_memory.matrices import Matrix, linear, vector
 
 

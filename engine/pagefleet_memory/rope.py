@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pagefleet_memory.config_fields import Config, read_int, read_mapping, read_number, read_str
 from pagefleet_memory.decoder_sizes import DecoderSizes
-from pagefleet_memory.families import Family
+from pagefleet_memory.family import Family
 
 _VIDEO_FACTOR = 4  # multimodal rotary tables allow for longer video indices
 

@@ -9,7 +9,8 @@ from pagefleet_memory.decoder import decoder_layers
 from pagefleet_memory.decoder_sizes import DecoderSizes, read_sizes
 from pagefleet_memory.dtypes import COMPUTE_DTYPES
 from pagefleet_memory.errors import ShapeError
-from pagefleet_memory.families import FAMILIES, Family, find_family
+from pagefleet_memory.families import FAMILIES, find_family
+from pagefleet_memory.family import Family
 from pagefleet_memory.matrices import Matrix
 from pagefleet_memory.model_shape import ModelShape
 from pagefleet_memory.quantization import QuantizationRules, read_quantization

@@ -95,9 +95,8 @@ def test_the_table_names_the_worst_row_and_what_was_left_out(tmp_path: Path) -> 
 
 
 def test_notes_state_settings_that_fields_leave_open() -> None:
-    run = _settings(version=None, tp=None, notes="version about 0.7.x (inferred), TP 4, DP 8")
-    assert run.release == Release(0, 7)
-    assert (run.tensor_parallel_size, run.data_parallel_size) == (4, 8)
+    run = _settings(version=None, notes="version about 0.7.x (inferred), DP 8")
+    assert (run.release, run.data_parallel_size) == (Release(0, 7), 8)
     run = _settings(notes="decode context parallel 8; DP 2 + expert parallel")
     assert run.decode_context_parallel_size == 8
     assert run.expert_parallel and run.data_parallel_size == 2

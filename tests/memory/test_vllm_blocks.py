@@ -89,6 +89,11 @@ def test_a_state_costs_the_same_at_any_length() -> None:
     assert layout.blocks_for(10 * 784, 8192) == 10 + 3 * 2
 
 
+def test_a_stage_of_states_alone_is_refused() -> None:
+    with pytest.raises(LimitError, match="stage 0 has no layer that caches"):
+        stage_layout(_shape("qwen3_5_27b"), _run(pipeline_parallel_size=64), 0)
+
+
 def test_a_latent_row_is_on_every_rank_and_padded_by_the_first_engine() -> None:
     shape = _shape("deepseek_v2_lite")
     assert predict(shape, _run(tensor_parallel_size=8)).kv_bytes_per_token == 27 * 576 * 2

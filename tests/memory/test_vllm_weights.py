@@ -6,6 +6,7 @@ import pytest
 
 from pagefleet_memory import LimitError, ModelShape
 from pagefleet_memory.vllm import Release, Run, predict
+from pagefleet_memory.vllm.overhead import non_torch
 from pagefleet_memory.vllm.weights import allocated, rank_weights, rope_bytes
 from tests.memory.observed_runs import CONFIGS, GIB
 
@@ -65,9 +66,40 @@ def test_release_0_7_kept_products_of_latent_projections() -> None:
     assert absorbed - plain == pytest.approx(products + rotary - up_projection, abs=0.001)
 
 
-def test_mxfp4_experts_are_padded_to_a_multiple_of_256() -> None:
-    """gpt-oss-20b: 13.64 GiB observed, 12.84 from its shapes."""
-    assert _weights("gpt_oss_20b") == pytest.approx(13.64, rel=0.006)
+@pytest.mark.parametrize(
+    ("settings", "observed"),
+    [
+        ({}, 13.64),
+        ({"release": Release(0, 14)}, 13.47),
+        ({"tensor_parallel_size": 2}, 7.01),
+    ],
+)
+def test_mxfp4_experts_are_padded(settings: dict[str, Any], observed: float) -> None:
+    """gpt-oss-20b has 12.84 GiB by its shapes."""
+    assert _weights("gpt_oss_20b", **settings) == pytest.approx(observed, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("settings", "gib"),
+    [
+        ({}, 0.25),
+        ({"release": Release(0, 17)}, 0.13),
+        ({"tensor_parallel_size": 2}, 2.07),
+        ({"tensor_parallel_size": 4}, 2.19),
+        ({"tensor_parallel_size": 2, "release": Release(0, 11)}, 0.50),
+        ({"tensor_parallel_size": 2, "joined_by_nvlink": False}, 0.50),
+        ({"pipeline_parallel_size": 2}, 0.07),
+        ({"compute_capability": 10.0}, 0.07),
+        ({"compute_capability": 10.0, "tensor_parallel_size": 4}, 0.95),
+        ({"memory_bytes": 22 * GIB, "compute_capability": 8.6}, 0.06),
+        ({"memory_bytes": 22 * GIB, "compute_capability": 8.6, "tensor_parallel_size": 2}, 0.33),
+    ],
+)
+def test_growth_outside_pytorch_is_the_one_measured_for_such_a_run(
+    settings: dict[str, Any], gib: float
+) -> None:
+    common = {"release": _OLD, "max_model_len": 8192, "memory_bytes": 80 * GIB}
+    assert non_torch(Run(**{**common, **settings})) == int(gib * GIB)
 
 
 def test_serving_text_alone_leaves_out_the_tower() -> None:

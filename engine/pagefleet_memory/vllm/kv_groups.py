@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pagefleet_memory.dtypes import dtype_bytes
+from pagefleet_memory.errors import LimitError
 from pagefleet_memory.layers import AttentionShape, StateShape
 from pagefleet_memory.model_shape import ModelShape
 from pagefleet_memory.parallelism import stage_bounds
@@ -37,7 +38,7 @@ class GroupSet:
 
 
 @dataclass(frozen=True, slots=True)
-class KVLayoutOfStage:
+class StageLayout:
     """Blocks of one rank of one stage."""
 
     block_bytes: int  # one block id, over the layers of a group
@@ -72,19 +73,26 @@ class KVLayoutOfStage:
         return Fraction(need, run.max_model_len * spread)
 
 
-def stage_layout(shape: ModelShape, run: Run, stage: int) -> KVLayoutOfStage:
+def stage_layout(shape: ModelShape, run: Run, stage: int) -> StageLayout:
     """The layout of one pipeline stage."""
     start, end = stage_bounds(shape.num_layers, run.pipeline_parallel_size)[stage]
     layers = shape.layers[start:end]
     states = [layer.state for layer in layers if layer.state]
     attention = [layer.attention for layer in layers if layer.state is None]
-    if states and attention:
+    if not attention:
+        raise LimitError(
+            f"stage {stage} has no layer that caches keys and values",
+            field="pipeline_parallel_size",
+            value=run.pipeline_parallel_size,
+            hint="use fewer stages",
+        )
+    if states:
         return _stateful(attention, states, run)
     windows = {each.window for each in attention}
     if len(windows) == 1 or not run.release.groups_windows:
         per_token = sum(_layer_row(each, run) for each in attention)
         size = run.block_size
-        return KVLayoutOfStage(per_token * size, (GroupSet(1, size),))
+        return StageLayout(per_token * size, (GroupSet(1, size),))
     return _windowed(attention, run)
 
 
@@ -107,7 +115,7 @@ def _latent_row(attention: AttentionShape, run: Run, kv_dtype: str) -> int:
     return row + index
 
 
-def _windowed(attention: list[AttentionShape], run: Run) -> KVLayoutOfStage:
+def _windowed(attention: list[AttentionShape], run: Run) -> StageLayout:
     """Full and sliding layers in groups of as many layers as the rarer type has.
 
     Where their rows differ, the type of smaller rows gets longer blocks, so that all are equal.
@@ -120,12 +128,10 @@ def _windowed(attention: list[AttentionShape], run: Run) -> KVLayoutOfStage:
         GroupSet(-(-count // size), run.block_size * (widest // row), window)
         for (window, row), count in types.items()
     )
-    return KVLayoutOfStage(size * widest * run.block_size, sets)
+    return StageLayout(size * widest * run.block_size, sets)
 
 
-def _stateful(
-    attention: list[AttentionShape], states: list[StateShape], run: Run
-) -> KVLayoutOfStage:
+def _stateful(attention: list[AttentionShape], states: list[StateShape], run: Run) -> StageLayout:
     """Linear-attention layers: a block of the attention layers is as large as one state."""
     row = max(_layer_row(each, run) for each in attention)
     state = states[0].bytes_per_sequence(
@@ -140,4 +146,4 @@ def _stateful(
         GroupSet(1, tokens),
         GroupSet(-(-len(states) // layers), tokens, state_blocks=held),
     )
-    return KVLayoutOfStage(layers * tokens * row, sets)
+    return StageLayout(layers * tokens * row, sets)

@@ -39,14 +39,23 @@ def graphs(shape: ModelShape, run: Run) -> int:
 
 
 def _kind(run: Run) -> str:
+    """Which of the measured growths a run's has to be like."""
     if run.tensor_parallel_size > 1:
-        hopper = 9.0 <= run.compute_capability < 10.0
-        fused = run.release.fuses_all_reduce and hopper and run.joined_by_nvlink
-        if not fused:
-            return "tensor" if run.is_large_card else "tensor_small_card"
-        return "fused_pair" if run.tensor_parallel_size == 2 else "fused"
+        return _tensor_kind(run)
     if run.pipeline_parallel_size > 1:
         return "pipeline"
     if not run.is_large_card:
         return "small_card"
+    if run.is_blackwell:
+        return "blackwell"
     return "single" if run.release.fuses_all_reduce else "single_before_018"
+
+
+def _tensor_kind(run: Run) -> str:
+    if not run.is_large_card:
+        return "tensor_small_card"
+    if run.is_blackwell:
+        return "tensor_blackwell"
+    if not (run.release.fuses_all_reduce and run.is_hopper and run.joined_by_nvlink):
+        return "tensor"
+    return "fused_pair" if run.tensor_parallel_size == 2 else "fused"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pagefleet_memory.model_shape import ModelShape
-from pagefleet_memory.vllm.kv_groups import KVLayoutOfStage, stage_layout
+from pagefleet_memory.vllm.kv_groups import StageLayout, stage_layout
 from pagefleet_memory.vllm.ledger import stage_ledger
 from pagefleet_memory.vllm.overhead import context, graphs, warm_up
 from pagefleet_memory.vllm.run import Run
@@ -24,8 +24,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    index: int
-    layout: KVLayoutOfStage
+    layout: StageLayout
     weights: int
     pool: int | None
 
@@ -50,7 +49,7 @@ def _stage(shape: ModelShape, run: Run, index: int) -> _Stage:
     weights = rank_weights(shape, run, index) + rope_bytes(shape, run)
     known = run.memory_bytes is not None
     pool = stage_ledger(shape, run, index).kv_pool_bytes if known else None
-    return _Stage(index, stage_layout(shape, run, index), weights, pool)
+    return _Stage(stage_layout(shape, run, index), weights, pool)
 
 
 def _bytes_per_logged_token(stage: _Stage, run: Run) -> int:

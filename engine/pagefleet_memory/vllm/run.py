@@ -40,6 +40,16 @@ class Run:
         return (self.memory_bytes or 0) >= _LARGE_CARD
 
     @property
+    def is_hopper(self) -> bool:
+        """H100, H200, H20."""
+        return 9.0 <= self.compute_capability < 10.0
+
+    @property
+    def is_blackwell(self) -> bool:
+        """B200 and B300; the consumer cards of the name count as small ones."""
+        return 10.0 <= self.compute_capability < 11.0
+
+    @property
     def is_first_engine(self) -> bool:
         """V0: all releases below 0.8, and older cards until it was removed in 0.11."""
         if self.release < Release(0, 8):

@@ -69,16 +69,23 @@ def _expert_bytes(matrix: Matrix, run: Run, size: int) -> int:
     else:
         copies, (rows, columns) = matrix.copies, matrix.plain_shape(ranks)
     if matrix.packing == "mxfp4":
-        rows, columns = _padded(matrix, rows, columns, run.release)
+        rows, columns = _padded(matrix, rows, columns, run)
     return copies * matrix.bytes_of(rows, columns, size)
 
 
-def _padded(matrix: Matrix, rows: int, columns: int, release: Release) -> tuple[int, int]:
-    """MXFP4 kernels want a hidden width of 256s, and since 0.18 an inner width of 128s."""
-    inner = 128 if release >= Release(0, 18) else 32
+def _padded(matrix: Matrix, rows: int, columns: int, run: Run) -> tuple[int, int]:
+    """MXFP4 kernels want a hidden width of 256s, and most an inner width of 128s or 256s."""
+    inner = _inner_multiple(run)
     if matrix.split == "rows":
         return _multiple(rows, 2 * inner), _multiple(columns, 256)
     return _multiple(rows, 256), _multiple(columns, inner)
+
+
+def _inner_multiple(run: Run) -> int:
+    """Blackwell's kernels 256; Marlin 128, which cards before Hopper use, and Hopper since 0.18."""
+    if run.is_blackwell:
+        return 256
+    return 32 if run.is_hopper and run.release < Release(0, 18) else 128
 
 
 def _latent_copies(shape: ModelShape, kind: LayerKind, run: Run) -> int:
