@@ -5,6 +5,7 @@ shares a scale with them. Six channels of a head get an offset of `magnitude` st
 before the rotary embedding; the rest is normally distributed.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +25,7 @@ NUM_OUTLIERS = 6
 NUM_HEADS = 8
 WIDTH = 128
 BLOCK_SIZE = 16
+SCALE = 1 / math.sqrt(WIDTH)
 MAGNITUDES = (0, 8, 20)
 
 
@@ -71,7 +73,7 @@ def _make_case(magnitude: int, context: int, num_queries: int) -> _Case:
 
 def _embed(rows: torch.Tensor, first: int) -> torch.Tensor:
     """Rotary position embedding of rows [num_tokens, num_heads, WIDTH]."""
-    frequencies = 10000.0 ** (-torch.arange(0, WIDTH, 2) / WIDTH)
+    frequencies = torch.pow(10000.0, -torch.arange(0, WIDTH, 2) / WIDTH)
     angles = torch.arange(first, first + rows.shape[0])[:, None, None] * frequencies
     low, high = rows.chunk(2, dim=-1)
     cos, sin = angles.cos(), angles.sin()
@@ -91,17 +93,17 @@ def _measure(mode: str, case: _Case) -> tuple[float, float]:
         slot_mapping=torch.arange(context),
     )
     store_kv(case.key, case.value, pool.layer(0), metadata.slot_mapping)
-    output = PagedAttention()(case.query, pool.layer(0), metadata, scale=WIDTH**-0.5)
+    output = PagedAttention()(case.query, pool.layer(0), metadata, scale=SCALE)
     stored, _ = read_sequence(pool.layer(0), metadata.block_tables[0], context)
     exact = _weights(case.query, case.key.transpose(0, 1)).exp()
     truth = (exact @ case.value.transpose(0, 1).double()).transpose(0, 1)
     kl = (exact * (exact.log() - _weights(case.query, stored))).nan_to_num().sum(-1).mean()
-    return float((output - truth).norm() / truth.norm()), float(kl)
+    return float((output - truth).norm() / truth.norm()), max(0.0, float(kl))
 
 
 def _weights(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     """Logarithms of the attention weights: [NUM_HEADS, num_queries, context] float64."""
     num_queries, context = query.shape[0], key.shape[1]
-    scores = query.transpose(0, 1).double() @ key.double().transpose(1, 2) * WIDTH**-0.5
+    scores = query.transpose(0, 1).double() @ key.double().transpose(1, 2) * SCALE
     later = torch.ones(num_queries, context).triu(context - num_queries + 1).bool()
     return scores.masked_fill(later, float("-inf")).log_softmax(-1)

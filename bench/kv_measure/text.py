@@ -16,7 +16,7 @@ from pagefleet_engine.model_runner import run_model
 from pagefleet_engine.models.attention import PagedLayers, ShapeRecorder, attach
 from pagefleet_engine.models.checkpoint import read_shape
 from pagefleet_engine.models.loader import load_model
-from pagefleet_kernels import KV_MODES, AttentionMetadata, KVLayout, KVPool
+from pagefleet_kernels import KV_MODES, AttentionMetadata, KVLayout, KVPool, open_backend
 from pagefleet_kernels.kv_layout import LayerKVShape
 
 TEXT = Path(__file__).with_name("alice.txt")
@@ -59,7 +59,7 @@ class _Reader:
 
     def __init__(self, model: PreTrainedModel, pool: KVPool) -> None:
         self._model = model
-        self._layers = PagedLayers(pool)
+        self._layers = PagedLayers(pool, open_backend("torch", pool.layout, pool.records.device))
 
     @torch.inference_mode()
     def read(self, token_ids: torch.Tensor, start: int) -> torch.Tensor:
@@ -75,7 +75,7 @@ class _Reader:
                 slot_mapping=positions,
             )
         )
-        logits = run_model(self._model, token_ids, positions, list(range(count)))
+        logits = run_model(self._model, token_ids, positions, torch.arange(count))
         return torch.log_softmax(logits.float(), dim=-1)
 
 
@@ -120,7 +120,8 @@ def _read_text(
 def _layout(model: PreTrainedModel, mode: str) -> KVLayout:
     recorder = ShapeRecorder()
     attach(model, recorder)
-    run_model(model, torch.tensor([0]), torch.tensor([0]), [0])
+    first = torch.tensor([0])
+    run_model(model, first, first, first)
     layers: tuple[LayerKVShape, ...] = tuple(recorder.shapes[i] for i in sorted(recorder.shapes))
     return KVLayout(mode=mode, block_size=BLOCK_SIZE, layers=layers)
 

@@ -12,6 +12,7 @@ from pagefleet_memory import KV_CACHE_DTYPES
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 POLICIES = ("fcfs", "priority")
+ATTENTION_BACKENDS = ("auto", "torch", "triton")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class EngineConfig:
     pipeline_parallel_size: int = 1
     swap_space: int = 0
     enforce_eager: bool = False
+    attention_backend: str = "auto"
     seed: int = 0
     enable_prefix_caching: bool = True
     scheduling_policy: str = "fcfs"
@@ -54,6 +56,7 @@ class EngineConfig:
             ("dtype", DTYPES),
             ("kv_cache_dtype", KV_CACHE_DTYPES),
             ("scheduling_policy", POLICIES),
+            ("attention_backend", ATTENTION_BACKENDS),
         ):
             value = getattr(self, name)
             if value not in choices:
@@ -174,6 +177,11 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tensor-parallel-size", type=int, default=1, help="ranks per stage")
     group.add_argument("--pipeline-parallel-size", type=int, default=1, help="stages")
     group.add_argument("--enforce-eager", action="store_true", help="never capture CUDA graphs")
+    group.add_argument(
+        "--attention-backend",
+        default="auto",
+        help=f"one of {', '.join(ATTENTION_BACKENDS)}; auto is triton on a GPU, torch on a CPU",
+    )
 
 
 def _add_memory_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,11 +1,13 @@
 """ModelRunner: turns a scheduled step into tensors, runs the model and samples."""
 
-from array import array
-from collections.abc import Callable, Sequence
+import logging
+import time
+from collections.abc import Iterable
 
 import torch
 from transformers import PreTrainedModel
 
+from pagefleet_engine.decode_graphs import DecodeGraphs, Forward
 from pagefleet_engine.executor import (
     ModelRunnerOutput,
     SchedulerOutput,
@@ -14,10 +16,9 @@ from pagefleet_engine.executor import (
 )
 from pagefleet_engine.models.attention import PagedLayers
 from pagefleet_engine.sampler import Sampler
-from pagefleet_kernels import AttentionMetadata
+from pagefleet_engine.step_tensors import StepTensors
 
-# From packed tokens, their positions and the rows that are sampled, to those rows' logits.
-Forward = Callable[[torch.Tensor, torch.Tensor, list[int]], torch.Tensor]
+logger = logging.getLogger(__name__)
 
 
 class ModelRunner:
@@ -31,6 +32,7 @@ class ModelRunner:
         self._sampler = sampler
         self._block_size = layers.pool.layout.block_size
         self._device = device
+        self._graphs: DecodeGraphs | None = None
 
     @property
     def kv_cache_bytes(self) -> int:
@@ -45,6 +47,17 @@ class ModelRunner:
     def close(self) -> None:
         """There is no other process."""
 
+    def warm_up(self, steps: Iterable[StepInputs]) -> None:
+        """Compile what these steps launch; their keys and values land in blocks of nobody."""
+        started = time.perf_counter()
+        for inputs in steps:
+            self.compute(inputs).cpu()
+        logger.info("compiled and ran all kernels in %.1f s", time.perf_counter() - started)
+
+    def use_graphs(self, graphs: DecodeGraphs) -> None:
+        """Replay decoding steps from now on, where a captured size holds them."""
+        self._graphs = graphs
+
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
         """Compute the step's tokens, and the next token where a sequence is caught up."""
         return self.sample(self.compute(describe_step(output.scheduled)), output)
@@ -52,58 +65,29 @@ class ModelRunner:
     @torch.inference_mode()
     def compute(self, inputs: StepInputs) -> torch.Tensor:
         """Logits of the rows that are sampled: [num_rows, vocab_size]."""
-        input_ids, positions = self._tokens(inputs)
-        self._layers.begin(self._metadata(inputs, positions))
-        return self._forward(input_ids, positions, inputs.rows)
+        step = StepTensors.of(inputs, block_size=self._block_size)
+        size = None if self._graphs is None else self._graphs.size_for(step)
+        if self._graphs is not None and size is not None:
+            return self._graphs.replay(step, size)
+        step = step.to(self._device)
+        self._layers.begin(step.metadata)
+        return self._forward(step.token_ids, step.positions, step.rows)
 
     @torch.inference_mode()
     def sample(self, logits: torch.Tensor, output: SchedulerOutput) -> ModelRunnerOutput:
         sequences = [item.sequence for item in output.scheduled if item.needs_token]
         return ModelRunnerOutput(self._sampler.sample(logits, sequences))
 
-    def _tokens(self, inputs: StepInputs) -> tuple[torch.Tensor, torch.Tensor]:
-        """The packed tokens and their positions, [num_tokens] each."""
-        positions: list[int] = []
-        for start, count in zip(inputs.num_computed, inputs.num_tokens, strict=True):
-            positions += range(start, start + count)
-        return (
-            torch.tensor(inputs.token_ids, device=self._device),
-            torch.tensor(positions, device=self._device),
-        )
-
-    def _metadata(self, inputs: StepInputs, positions: torch.Tensor) -> AttentionMetadata:
-        query_starts = [0]
-        for count in inputs.num_tokens:
-            query_starts.append(query_starts[-1] + count)
-        tables = self._block_tables(inputs.block_tables)
-        counts = torch.tensor(inputs.num_tokens, device=self._device)
-        rows = torch.arange(len(inputs.num_tokens), device=self._device).repeat_interleave(counts)
-        blocks = tables[rows, positions // self._block_size]
-        return AttentionMetadata(
-            query_starts=tuple(query_starts),
-            seq_lens=tuple(map(sum, zip(inputs.num_computed, inputs.num_tokens, strict=True))),
-            block_tables=tables,
-            slot_mapping=blocks * self._block_size + positions % self._block_size,
-        )
-
-    def _block_tables(self, block_tables: "Sequence[array[int]]") -> torch.Tensor:
-        """All tables as rows of one tensor, padded with block 0: [num_seqs, max_blocks]."""
-        longest = max(map(len, block_tables))
-        tables = torch.zeros(len(block_tables), longest, dtype=torch.int64)
-        for row, table in zip(tables, block_tables, strict=True):
-            row[: len(table)] = torch.frombuffer(table, dtype=torch.int64)
-        return tables.to(self._device)
-
 
 def run_model(
-    model: PreTrainedModel, input_ids: torch.Tensor, positions: torch.Tensor, rows: list[int]
+    model: PreTrainedModel, input_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor
 ) -> torch.Tensor:
     """Run a packed batch; the output head sees only `rows`: [len(rows), vocab_size]."""
     result = model(
         input_ids=input_ids[None],
         position_ids=positions[None],
         use_cache=False,
-        logits_to_keep=torch.tensor(rows, dtype=torch.int64, device=input_ids.device),
+        logits_to_keep=rows,
     )
     logits: torch.Tensor = result.logits[0]
     return logits

@@ -41,7 +41,13 @@ def build_engine_core(
         device=device.torch_device,
         max_model_len=limits.max_model_len,
     )
-    worker = Worker(model, device=device, shape=shape, limits=limits)
+    worker = Worker(
+        model,
+        device=device,
+        shape=shape,
+        limits=limits,
+        attention_backend=config.attention_backend,
+    )
     profile = worker.profile()
     measured = measure_rank(worker, profile, predicted, own_bytes=own_bytes)
     final = final_ledger(shape, device.accelerator, limits, predicted=predicted, measured=measured)

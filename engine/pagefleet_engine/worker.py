@@ -8,14 +8,24 @@ from functools import partial
 import torch
 from transformers import PreTrainedModel
 
+from pagefleet_engine.cuda_capture import CudaCapture
+from pagefleet_engine.decode_graphs import DecodeBuffers, DecodeGraphs, Forward, capture_sizes
 from pagefleet_engine.device import Device
 from pagefleet_engine.errors import ConfigError, ModelLoadError, OutOfMemoryError
 from pagefleet_engine.layers.fused import fuse_linears
 from pagefleet_engine.layers.linear import pack_linears, packing_works
-from pagefleet_engine.model_runner import Forward, ModelRunner, run_model
+from pagefleet_engine.model_runner import ModelRunner, run_model
 from pagefleet_engine.models.attention import PagedLayers, ShapeRecorder, attach
 from pagefleet_engine.sampler import Sampler
-from pagefleet_kernels import ArgumentError, KVLayout, KVPool, LayerKVShape
+from pagefleet_engine.warm_up import warm_up_steps
+from pagefleet_kernels import (
+    ArgumentError,
+    AttentionBackend,
+    KVLayout,
+    KVPool,
+    LayerKVShape,
+    open_backend,
+)
 from pagefleet_kernels.decode_groups import MOST_GROUPED_TOKENS
 from pagefleet_memory import EngineLimits, ModelShape, kv_block_bytes
 from pagefleet_memory.parallelism import layers_per_stage
@@ -30,6 +40,7 @@ class Profile:
     """What a first forward of the largest step showed."""
 
     layout: KVLayout
+    backend: AttentionBackend
     workspace_bytes: int
     tokens_per_second: float
 
@@ -46,6 +57,7 @@ class Worker:
         limits: EngineLimits,
         stage: int = 0,
         forward: Forward | None = None,
+        attention_backend: str = "auto",
     ) -> None:
         self.model = model
         self._device = device
@@ -54,11 +66,13 @@ class Worker:
         self._stage = stage
         self._num_layers = layers_per_stage(shape.num_layers, limits.pipeline_parallel_size)[stage]
         self._run = forward or partial(run_model, model)
+        self._attention_backend = attention_backend
         _pack(model, device.torch_device)
 
     def profile(self) -> Profile:
         """Run the largest step once: which keys and values a layer stores, memory and speed."""
         layout = self._layout(self._layer_shapes())
+        backend = self._backend(layout)
         num_tokens = self._limits.max_num_batched_tokens
         rows = min(self._limits.max_num_seqs, num_tokens)
         self._device.meter.reset_peak()
@@ -67,7 +81,8 @@ class Worker:
         self._forward(num_tokens, rows)
         seconds = time.perf_counter() - started
         growth = max(0, self._device.meter.peak_bytes() - before)
-        return Profile(layout, growth + self._gather_bytes(layout), num_tokens / seconds)
+        gathered = self._gather_bytes(layout) if backend.gathers else 0
+        return Profile(layout, backend, growth + gathered, num_tokens / seconds)
 
     def _layer_shapes(self) -> tuple[LayerKVShape, ...]:
         recorder = ShapeRecorder()
@@ -95,13 +110,21 @@ class Worker:
             )
         return layout
 
+    def _backend(self, layout: KVLayout) -> AttentionBackend:
+        try:
+            return open_backend(self._attention_backend, layout, self._device.torch_device)
+        except ArgumentError as error:
+            raise ConfigError(error.field, error.value, error.hint) from error
+
     @torch.inference_mode()
     def _forward(self, num_tokens: int, num_rows: int) -> None:
         """A forward of any tokens, with logits of the last rows."""
         positions = torch.arange(num_tokens, device=self._device.torch_device)
         positions %= self._limits.max_model_len
-        rows = list(range(num_tokens - num_rows, num_tokens))
+        rows = torch.arange(num_tokens - num_rows, num_tokens, device=positions.device)
         self._run(torch.zeros_like(positions), positions, rows)
+        if positions.is_cuda:
+            torch.cuda.synchronize()
 
     def _gather_bytes(self, layout: KVLayout) -> int:
         """The attention's gather buffers, for the longest sequence or a group of short ones."""
@@ -110,11 +133,35 @@ class Worker:
         return tokens * widest * torch_dtype(self._limits.dtype).itemsize
 
     def make_runner(self, profile: Profile, *, num_blocks: int, sampler: Sampler) -> ModelRunner:
-        """Allocate the cache and connect the model to it."""
-        layers = PagedLayers(self._allocate(profile.layout, num_blocks))
+        """Allocate the cache and connect the model to it; ranks do it at the same time."""
+        layers = PagedLayers(self._allocate(profile.layout, num_blocks), profile.backend)
         attach(self.model, layers)
         device = self._device.torch_device
-        return ModelRunner(forward=self._run, layers=layers, sampler=sampler, device=device)
+        runner = ModelRunner(forward=self._run, layers=layers, sampler=sampler, device=device)
+        if device.type == "cuda":
+            runner.warm_up(warm_up_steps(self._limits, num_blocks=num_blocks))
+            self._capture(runner, layers, profile.backend)
+        return runner
+
+    def _capture(self, runner: ModelRunner, layers: PagedLayers, backend: AttentionBackend) -> None:
+        """Several ranks decode eagerly: their collectives are not captured."""
+        limits = self._limits
+        if limits.enforce_eager or limits.world_size > 1 or backend.name != "triton":
+            return
+        sizes = capture_sizes(limits.max_num_seqs)
+        buffers = DecodeBuffers(
+            most=sizes[-1],
+            max_model_len=limits.max_model_len,
+            block_size=limits.block_size,
+            device=self._device.torch_device,
+        )
+        graphs = DecodeGraphs(self._run, layers, buffers)
+        try:
+            graphs.capture(sizes, CudaCapture())
+        except RuntimeError as error:
+            logger.warning("decoding runs without CUDA graphs, which this model refuses: %s", error)
+        else:
+            runner.use_graphs(graphs)
 
     def _allocate(self, layout: KVLayout, num_blocks: int) -> KVPool:
         try:

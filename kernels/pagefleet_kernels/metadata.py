@@ -29,7 +29,7 @@ class AttentionMetadata:
 
     query_starts: tuple[int, ...]  # num_seqs + 1; empty in a captured graph
     seq_lens: tuple[int, ...]  # tokens in the cache once this step is written; likewise
-    block_tables: torch.Tensor  # [num_seqs, max_blocks] int64
+    block_tables: torch.Tensor  # [num_seqs, max_blocks] int64 or int32
     slot_mapping: torch.Tensor  # [num_tokens] int64
     device_lengths: DeviceLengths | None = None  # on a CUDA device
 

@@ -123,8 +123,8 @@ class PagedAttention:
         rows = query[group.rows].view(count, num_kv_heads, query.shape[1] // num_kv_heads, -1)
         attended = F.scaled_dot_product_attention(
             rows,
-            key.unflatten(1, (count, -1))[:, :, : group.kv_len].transpose(0, 1),
-            value.unflatten(1, (count, -1))[:, :, : group.kv_len].transpose(0, 1),
+            _by_sequence(key, group, count),
+            _by_sequence(value, group, count),
             attn_mask=group.mask,
             scale=scale,
         )
@@ -215,3 +215,10 @@ class PagedAttention:
             mask = torch.zeros(visible.shape, dtype=query.dtype, device=query.device)
             self._masks[name] = mask.masked_fill_(~visible, float("-inf"))
         return self._masks[name]
+
+
+def _by_sequence(rows: torch.Tensor, group: DecodeGroup, count: int) -> torch.Tensor:
+    """Rows [num_kv_heads, count * padded, width] as [count, num_kv_heads, kv_len, width]."""
+    num_kv_heads, length, width = rows.shape
+    each = rows.view(num_kv_heads, count, length // count, width)
+    return each[:, :, : group.kv_len].transpose(0, 1)

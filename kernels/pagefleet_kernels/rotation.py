@@ -15,11 +15,11 @@ def rotate(rows: torch.Tensor, group: int) -> torch.Tensor:
     Sums of two, log2(group) times: a row's bits depend on that row alone, which a matrix product
     (summed in an order that depends on the batch) does not promise.
     """
-    rotated = rows.float()
+    rotated, shape = rows.float(), rows.shape
     distance = 1
     while distance < group:
-        pairs = rotated.unflatten(-1, (-1, 2, distance))
+        pairs = rotated.reshape(*shape[:-1], shape[-1] // (2 * distance), 2, distance)
         low, high = pairs[..., 0, :], pairs[..., 1, :]
-        rotated = torch.stack([low + high, low - high], dim=-2).flatten(-3)
+        rotated = torch.stack([low + high, low - high], dim=-2).reshape(shape)
         distance *= 2
-    return rotated * group**-0.5
+    return rotated.mul(group**-0.5)

@@ -50,7 +50,8 @@ def quantize_int4(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
     A group beyond the range of float16 becomes not-a-number.
     """
-    exact = rows.float().unflatten(-1, (-1, int4_group(rows.shape[-1])))
+    group = int4_group(rows.shape[-1])
+    exact = rows.float().reshape(*rows.shape[:-1], rows.shape[-1] // group, group)
     lowest, highest = exact.aminmax(dim=-1)
     steps = ((highest - lowest) / INT4_LARGEST).clamp_min(INT4_SMALLEST_SCALE)
     scales = torch.stack([steps, lowest], dim=-1).to(torch.float16)
@@ -80,7 +81,8 @@ def _decode_int4(codes: torch.Tensor, scales: torch.Tensor, width: int) -> torch
     low.copy_(codes & 15)
     high.copy_(codes >> 4)
     step, minimum = scales.float()[..., None].unbind(-2)  # [..., groups, 1] each
-    values.unflatten(-1, (scales.shape[-2], -1)).mul_(step).add_(minimum)
+    groups = scales.shape[-2]
+    values.view(*values.shape[:-1], groups, width // groups).mul_(step).add_(minimum)
     return values
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import AttentionInterface
 
-from pagefleet_kernels import AttentionMetadata, KVPool, KVWriter, LayerKVShape, PagedAttention
+from pagefleet_kernels import AttentionBackend, AttentionMetadata, KVPool, LayerKVShape
 
 ATTENTION_NAME = "pagefleet"
 _ATTRIBUTE = "pagefleet_attention"
@@ -44,15 +44,16 @@ class LayerAttention(Protocol):
 class PagedLayers:
     """Attention over the paged cache; `begin` is called before each forward."""
 
-    def __init__(self, pool: KVPool) -> None:
+    def __init__(self, pool: KVPool, backend: AttentionBackend) -> None:
         self.pool = pool
+        self._backend = backend
         self._metadata: AttentionMetadata | None = None
-        self._store_kv = KVWriter()
-        self._paged_attention = PagedAttention()
 
     def begin(self, metadata: AttentionMetadata) -> None:
         """Take in a step; blocks whose first row it writes lose what their last owner left."""
         self._metadata = metadata
+        if not self._backend.needs_cleared_blocks:
+            return
         slots, block_size = metadata.slot_mapping, self.pool.layout.block_size
         first = slots % block_size == 0
         if bool(first.any()):
@@ -69,8 +70,8 @@ class PagedLayers:
         metadata = self._metadata
         assert metadata is not None, "a forward needs its attention metadata"
         cache = self.pool.layer(layer)
-        self._store_kv(key, value, cache, metadata.slot_mapping)
-        return self._paged_attention(
+        self._backend.store_kv(key, value, cache, metadata.slot_mapping)
+        return self._backend.paged_attention(
             query,
             cache,
             metadata,

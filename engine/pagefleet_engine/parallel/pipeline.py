@@ -94,7 +94,7 @@ class StageForward:
         layers[end - 1].register_forward_hook(self._keep)
 
     def __call__(
-        self, input_ids: torch.Tensor, positions: torch.Tensor, rows: list[int]
+        self, input_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor
     ) -> torch.Tensor:
         if self._entrance is not None:
             self._entrance.received = self._group.receive_from_previous(

@@ -48,6 +48,7 @@ class Rank:
             limits=limits,
             stage=self.place.stage,
             forward=forward,
+            attention_backend=self._config.attention_backend,
         )
 
     def leave(self) -> None:

@@ -218,8 +218,7 @@ def next_tokens(runner: ModelRunner, token_ids: list[int]) -> torch.Tensor:
             slot_mapping=positions,
         )
     )
-    rows = list(range(len(token_ids)))
-    return runner._forward(torch.tensor(token_ids), positions, rows).argmax(dim=-1)
+    return runner._forward(torch.tensor(token_ids), positions, positions).argmax(dim=-1)
 
 
 @pytest.mark.model

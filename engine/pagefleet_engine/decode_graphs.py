@@ -1,0 +1,131 @@
+"""DecodeGraphs: decoding steps that are replayed from graphs, one for each batch size.
+
+A graph reads its inputs where they were when it was captured, so a step is copied into buffers that
+never move, and padded to the next captured size: a padded row has no token in the cache (length 0)
+and no slot (-1), and what it computes is thrown away. Prompts run without a graph.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+import torch
+
+from pagefleet_engine.models.attention import PagedLayers
+from pagefleet_engine.step_tensors import StepTensors
+from pagefleet_kernels import AttentionMetadata, DeviceLengths
+
+logger = logging.getLogger(__name__)
+
+Run = Callable[[], None]
+# Records what a function launches, and returns a function that launches it again.
+Capture = Callable[[Run], Run]
+# From packed tokens, their positions and the rows that are sampled, to those rows' logits.
+Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+SIZES = (1, 2, 4, *range(8, 513, 8))  # what the memory model counts
+
+
+def capture_sizes(max_num_seqs: int) -> tuple[int, ...]:
+    """Batch sizes that are captured."""
+    return tuple(size for size in SIZES if size <= max_num_seqs)
+
+
+class DecodeBuffers:
+    """Inputs and output of the graphs, for up to `most` sequences."""
+
+    def __init__(self, *, most: int, max_model_len: int, block_size: int, device: torch.device):
+        self.max_model_len = max_model_len
+        self.token_ids = torch.zeros(most, dtype=torch.int64, device=device)
+        self.positions = torch.zeros(most, dtype=torch.int64, device=device)
+        self.rows = torch.arange(most, device=device)
+        self.slots = torch.full((most,), -1, dtype=torch.int64, device=device)
+        self.seq_lens = torch.zeros(most, dtype=torch.int32, device=device)
+        self.query_starts = torch.arange(most + 1, dtype=torch.int32, device=device)
+        max_blocks = -(-max_model_len // block_size)
+        self.block_tables = torch.zeros(most, max_blocks, dtype=torch.int32, device=device)
+        self.logits: torch.Tensor | None = None  # [most, vocab_size] once one forward has run
+
+    def metadata(self, size: int) -> AttentionMetadata:
+        return AttentionMetadata(
+            query_starts=(),
+            seq_lens=(),
+            block_tables=self.block_tables[:size],
+            slot_mapping=self.slots[:size],
+            device_lengths=DeviceLengths(
+                query_starts=self.query_starts[: size + 1],
+                seq_lens=self.seq_lens[:size],
+                max_query_len=1,
+                max_seq_len=self.max_model_len,
+            ),
+        )
+
+    def fill(self, step: StepTensors, size: int) -> None:
+        """Copy a step of the host's memory in, padded to `size` rows."""
+        metadata, count = step.metadata, step.metadata.num_seqs
+        for room, values, padding in (
+            (self.token_ids, step.token_ids, 0),
+            (self.positions, step.positions, 0),
+            (self.slots, metadata.slot_mapping, -1),
+            (self.seq_lens, torch.tensor(metadata.seq_lens, dtype=torch.int32), 0),
+        ):
+            padded = values.new_full((size,), padding)
+            padded[:count] = values
+            room[:size].copy_(padded)
+        width = metadata.block_tables.shape[1]
+        self.block_tables[:count, :width].copy_(metadata.block_tables)
+
+    def keep(self, logits: torch.Tensor) -> None:
+        """Graphs share one output, which the largest of them, the first to run, allocates."""
+        if self.logits is None:
+            self.logits = torch.empty_like(logits)
+        self.logits[: logits.shape[0]].copy_(logits)
+
+
+class DecodeGraphs:
+    """Captures once, then answers steps in which every sequence computes one token."""
+
+    def __init__(self, forward: Forward, layers: PagedLayers, buffers: DecodeBuffers) -> None:
+        self._forward = forward
+        self._layers = layers
+        self._buffers = buffers
+        self._graphs: dict[int, Run] = {}
+
+    def capture(self, sizes: tuple[int, ...], capture: Capture) -> None:
+        """The largest comes first, since smaller ones then fit into the memory that it took."""
+        started = time.perf_counter()
+        for size in sorted(sizes, reverse=True):
+            self._graphs[size] = capture(self._run_of(size))
+        seconds = time.perf_counter() - started
+        logger.info("captured decoding of %d batch sizes in %.1f s", len(sizes), seconds)
+
+    @torch.inference_mode()
+    def _run(self, size: int, metadata: AttentionMetadata) -> None:
+        buffers = self._buffers
+        self._layers.begin(metadata)
+        logits = self._forward(
+            buffers.token_ids[:size], buffers.positions[:size], buffers.rows[:size]
+        )
+        buffers.keep(logits)
+
+    def _run_of(self, size: int) -> Run:
+        metadata = self._buffers.metadata(size)
+        return lambda: self._run(size, metadata)
+
+    def size_for(self, step: StepTensors) -> int | None:
+        """The captured size that a step is padded to; None: it runs without a graph."""
+        count = step.metadata.num_seqs
+        if len(step.token_ids) != count:
+            return None
+        return min((size for size in self._graphs if size >= count), default=None)
+
+    def replay(self, step: StepTensors, size: int) -> torch.Tensor:
+        """Logits of the rows that are sampled, which the next replay overwrites."""
+        self._buffers.fill(step, size)
+        self._graphs[size]()
+        logits = self._buffers.logits
+        assert logits is not None, "a graph has run"
+        count = step.metadata.num_seqs
+        if len(step.rows) == count:
+            return logits[:count]
+        return logits[step.rows.to(logits.device)]

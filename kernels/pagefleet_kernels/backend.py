@@ -1,0 +1,76 @@
+"""AttentionBackend: what writes the cache and attends over it on a device.
+
+On a CPU plain torch, on a CUDA device Triton; both take the same arguments and the same pool.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from pagefleet_kernels.errors import ArgumentError
+from pagefleet_kernels.gpu.checks import HEAD_DIMS
+from pagefleet_kernels.kv_layout import KVLayout
+from pagefleet_kernels.kv_pool import LayerCache
+from pagefleet_kernels.paged_attention import PagedAttention
+from pagefleet_kernels.store_kv import KVWriter
+
+logger = logging.getLogger(__name__)
+
+BACKENDS = ("auto", "torch", "triton")
+
+StoreKV = Callable[[torch.Tensor, torch.Tensor, LayerCache, torch.Tensor], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionBackend:
+    """Two functions of one kind: `store_kv` and `paged_attention`, as in this package."""
+
+    name: str
+    store_kv: StoreKV
+    paged_attention: Callable[..., torch.Tensor]
+    # Whether rows that were never written are read, and must hold numbers (KVPool.clear).
+    needs_cleared_blocks: bool
+    # Whether blocks are gathered into buffers, and not read where they are.
+    gathers: bool
+
+
+def open_backend(name: str, layout: KVLayout, device: torch.device) -> AttentionBackend:
+    """The backend of this name; `auto` is Triton on a CUDA device if it can read the cache."""
+    if _choose(name, layout, device) == "torch":
+        return AttentionBackend(
+            name="torch",
+            store_kv=KVWriter(),
+            paged_attention=PagedAttention(),
+            needs_cleared_blocks=True,
+            gathers=True,
+        )
+    # Imported here: triton exists on Linux alone, and a CPU does without it.
+    from pagefleet_kernels.gpu.attention import paged_attention
+    from pagefleet_kernels.gpu.store import store_kv
+
+    return AttentionBackend(
+        name="triton",
+        store_kv=store_kv,
+        paged_attention=paged_attention,
+        needs_cleared_blocks=False,
+        gathers=False,
+    )
+
+
+def _choose(name: str, layout: KVLayout, device: torch.device) -> str:
+    if name not in BACKENDS:
+        raise ArgumentError("attention_backend", name, f"must be one of {', '.join(BACKENDS)}")
+    if name == "torch" or (name == "auto" and device.type != "cuda"):
+        return "torch"
+    if device.type != "cuda":
+        raise ArgumentError("attention_backend", name, "needs a CUDA device; torch works here")
+    widths = {width for each in layout.layers for width in (each.head_dim, each.v_head_dim)}
+    if unsupported := sorted(widths - set(HEAD_DIMS)):
+        hint = f"the Triton kernels have no head dimension {unsupported}; torch works"
+        if name == "triton":
+            raise ArgumentError("attention_backend", name, hint)
+        logger.warning("attention computes in plain torch: %s", hint)
+        return "torch"
+    return "triton"
