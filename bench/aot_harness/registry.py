@@ -1,9 +1,9 @@
 """Every variant that is compiled ahead of time."""
 
-from bench.aot_harness import block_copy
+from bench.aot_harness import attention, block_copy, kv_write, split_reduction
 from bench.aot_harness.variant import Variant
 
-SOURCES = (block_copy,)
+SOURCES = (block_copy, attention, split_reduction, kv_write)
 
 
 def all_variants() -> list[Variant]:

@@ -14,7 +14,14 @@ Scores are in units of log2: `scale`, `softcap` and the slopes come multiplied w
 import triton
 import triton.language as tl
 
-from pagefleet_kernels.gpu.cache_tile import load_int4, load_rows, load_scales, number_type, unpack
+from pagefleet_kernels.gpu.cache_tile import (
+    load_e4m3_pairs,
+    load_int4,
+    load_int8,
+    load_rows,
+    load_scales,
+    number_type,
+)
 from pagefleet_kernels.gpu.hadamard_tile import rotate_halves
 
 
@@ -68,6 +75,7 @@ def attention_kernel(
     V_PADDED: tl.constexpr,
     K_FORMAT: tl.constexpr,
     V_FORMAT: tl.constexpr,
+    K_HALVES: tl.constexpr,
     V_HALVES: tl.constexpr,  # 0: whole rows, 1: lower and upper half, 2: even and odd columns
     K_TYPE: tl.constexpr,  # of the products with keys and with values
     V_TYPE: tl.constexpr,
@@ -75,6 +83,7 @@ def attention_kernel(
     V_UNITS: tl.constexpr,
     K_INT4_GROUP: tl.constexpr,
     V_INT4_GROUP: tl.constexpr,
+    LIFT: tl.constexpr,  # weights are 2 ** LIFT too large, so that float16 holds small ones
     ROTATED: tl.constexpr,
     K_HEAD_STRIDE: tl.constexpr,
     K_SLOT_STRIDE: tl.constexpr,
@@ -143,15 +152,16 @@ def attention_kernel(
         out_row = (start + token).to(tl.int64) * out_token_stride + head * out_head_stride
 
     query_row = (start + token).to(tl.int64) * query_token_stride + head * query_head_stride
-    if K_FORMAT == "int4":
-        low, high = load_halves(query_ptr, query_row, is_row, K_WIDTH, K_PADDED)
+    if K_HALVES > 0:
+        low, high = load_halves(query_ptr, query_row, is_row, K_WIDTH, K_PADDED, K_HALVES)
         if ROTATED:
             low, high = rotate_halves(low, high, K_WIDTH // 2, K_PADDED, K_INT4_GROUP)
         query_low = (low.to(tl.float32) * scale).to(number_type(K_TYPE))
         query_high = (high.to(tl.float32) * scale).to(number_type(K_TYPE))
     else:
         query_low = load_rows(query_ptr, query_row, is_row, K_WIDTH, K_PADDED, True)
-        query_low = query_low.to(number_type(K_TYPE))
+        if K_FORMAT == "fp8_e4m3":
+            query_low = (query_low.to(tl.float32) * scale).to(number_type(K_TYPE))
         query_high = query_low
     slope = tl.zeros([BLOCK_M], tl.float32)
     if HAS_SLOPES:
@@ -163,7 +173,7 @@ def attention_kernel(
     if HAS_SINKS and not SPLIT:  # a key without a value; the reduction adds it otherwise
         sink = tl.load(sinks_ptr + head, mask=is_row, other=0.0).to(tl.float32)
         row_max = sink * 1.4426950408889634
-        row_sum = row_sum + 1.0
+        row_sum = tl.full([BLOCK_M], 2.0**LIFT, tl.float32)
     out_low = tl.zeros([BLOCK_M, V_PADDED], tl.float32)
     out_high = out_low
 
@@ -185,7 +195,7 @@ def attention_kernel(
                 k_ptr + kv_head * K_HEAD_STRIDE, v_ptr + kv_head * V_HEAD_STRIDE,
                 k_scale_head, v_scale_head, table_ptr, record_stride, scale, softcap, window,
                 K_WIDTH, V_WIDTH, K_PADDED, V_PADDED, K_FORMAT, V_FORMAT,
-                K_TYPE, V_TYPE, K_UNITS, V_UNITS, K_INT4_GROUP, V_INT4_GROUP, K_SLOT_STRIDE, V_SLOT_STRIDE,
+                K_HALVES, V_HALVES, LIFT, K_TYPE, V_TYPE, K_UNITS, V_UNITS, K_INT4_GROUP, V_INT4_GROUP, K_SLOT_STRIDE, V_SLOT_STRIDE,
                 K_SCALE_SLOT_STRIDE, V_SCALE_SLOT_STRIDE, BLOCK_SIZE, TILE,
                 HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES, False,
             )  # fmt: skip
@@ -196,7 +206,7 @@ def attention_kernel(
             k_ptr + kv_head * K_HEAD_STRIDE, v_ptr + kv_head * V_HEAD_STRIDE,
             k_scale_head, v_scale_head, table_ptr, record_stride, scale, softcap, window,
             K_WIDTH, V_WIDTH, K_PADDED, V_PADDED, K_FORMAT, V_FORMAT,
-            K_TYPE, V_TYPE, K_UNITS, V_UNITS, K_INT4_GROUP, V_INT4_GROUP, K_SLOT_STRIDE, V_SLOT_STRIDE,
+            K_HALVES, V_HALVES, LIFT, K_TYPE, V_TYPE, K_UNITS, V_UNITS, K_INT4_GROUP, V_INT4_GROUP, K_SLOT_STRIDE, V_SLOT_STRIDE,
             K_SCALE_SLOT_STRIDE, V_SCALE_SLOT_STRIDE, BLOCK_SIZE, TILE,
             HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES, True,
         )  # fmt: skip
@@ -206,7 +216,7 @@ def attention_kernel(
     column = tl.arange(0, V_PADDED)
     place = out_ptr + out_row[:, None]
     if SPLIT:
-        tl.store(stats_ptr + partial * 2, row_max, mask=is_row)
+        tl.store(stats_ptr + partial * 2, row_max - LIFT, mask=is_row)
         tl.store(stats_ptr + partial * 2 + 1, row_sum, mask=is_row)
     if V_HALVES == 0:
         inside = is_row[:, None] & (column < V_WIDTH)[None, :]
@@ -258,6 +268,9 @@ def attend_tile(
     V_PADDED: tl.constexpr,
     K_FORMAT: tl.constexpr,
     V_FORMAT: tl.constexpr,
+    K_HALVES: tl.constexpr,
+    V_HALVES: tl.constexpr,
+    LIFT: tl.constexpr,
     K_TYPE: tl.constexpr,  # of the products with keys and with values
     V_TYPE: tl.constexpr,
     K_UNITS: tl.constexpr,  # elements in 16 bytes
@@ -287,29 +300,31 @@ def attend_tile(
     slot = key % BLOCK_SIZE
 
     k_row = record * K_UNITS + slot * K_SLOT_STRIDE
-    if K_FORMAT == "int4":
-        k_scale_row = record * 4 + slot * K_SCALE_SLOT_STRIDE
-        k_low, k_high = load_int4(
-            k_ptr, k_row, k_scale_ptr, k_scale_row, exists, K_WIDTH, K_PADDED, K_INT4_GROUP, MASKED
-        )
-        scores = tl.dot(query_low, tl.trans(k_low).to(query_low.dtype), input_precision="ieee")
-        scores = tl.dot(
-            query_high, tl.trans(k_high).to(query_low.dtype), scores, input_precision="ieee"
-        )
+    k_scale_row = record * 4 + slot * K_SCALE_SLOT_STRIDE
+    if K_HALVES > 0:
+        if K_FORMAT == "int4":
+            k_low, k_high = load_int4(
+                k_ptr, k_row, k_scale_ptr, k_scale_row, exists,
+                K_WIDTH, K_PADDED, K_INT4_GROUP, MASKED,
+            )  # fmt: skip
+        else:
+            k_low, k_high = load_int8(k_ptr, k_row, exists, K_WIDTH, K_PADDED, MASKED)
+        k_low = tl.trans(k_low.to(query_low.dtype))
+        k_high = tl.trans(k_high.to(query_low.dtype))
+        scores = tl.dot(query_low, k_low, input_precision="ieee")
+        scores = tl.dot(query_high, k_high, scores, input_precision="ieee")
     else:
         keys = load_rows(k_ptr, k_row, exists, K_WIDTH, K_PADDED, MASKED)
         scores = tl.dot(query_low, tl.trans(keys.to(query_low.dtype)), input_precision="ieee")
-        if K_FORMAT == "int8" or K_FORMAT == "fp8_e4m3":
-            k_scale = load_scales(
-                k_scale_ptr, record * 4 + slot * K_SCALE_SLOT_STRIDE, exists, MASKED
-            )
-            scores = scores * (k_scale * scale)[None, :]
-        else:
-            scores = scores * scale
+    if K_FORMAT == "int8" or K_FORMAT == "fp8_e4m3":
+        scores = scores * load_scales(k_scale_ptr, k_scale_row, exists, MASKED)[None, :]
+    elif K_FORMAT != "int4":
+        scores = scores * scale
     if HAS_SOFTCAP:
         scores = softcap * tanh(scores / softcap)
     if HAS_SLOPES:
-        scores += slope[:, None] * (key[None, :] - position[:, None]).to(tl.float32)
+        distance = position.to(tl.float32)[:, None] - key.to(tl.float32)[None, :]
+        scores -= slope[:, None] * distance
     if MASKED:
         visible = key[None, :] <= position[:, None]
         if HAS_WINDOW:
@@ -321,32 +336,31 @@ def attend_tile(
         base = tl.where(new_max == float("-inf"), 0.0, new_max)
     else:
         base = new_max
-    weights = tl.exp2(scores - base[:, None])
+    weights = tl.exp2(scores - (base - LIFT)[:, None])
     shrink = tl.exp2(row_max - base)
     row_sum = row_sum * shrink + tl.sum(weights, 1)
 
     v_row = record * V_UNITS + slot * V_SLOT_STRIDE
     out_low = out_low * shrink[:, None]
-    if V_FORMAT == "int4":
-        v_scale_row = record * 4 + slot * V_SCALE_SLOT_STRIDE
-        v_low, v_high = load_int4(
-            v_ptr, v_row, v_scale_ptr, v_scale_row, exists, V_WIDTH, V_PADDED, V_INT4_GROUP, MASKED
-        )
-        weights = weights.to(number_type(V_TYPE))
-        out_high = out_high * shrink[:, None]
-        out_low = tl.dot(weights, v_low.to(weights.dtype), out_low, input_precision="ieee")
-        out_high = tl.dot(weights, v_high.to(weights.dtype), out_high, input_precision="ieee")
-    elif V_FORMAT == "int8" or V_FORMAT == "fp8_e4m3":
-        pairs = load_rows(v_ptr, v_row, exists, V_WIDTH // 2, V_PADDED, MASKED)
-        v_low, v_high = unpack(pairs, V_FORMAT)
-        v_scale = load_scales(v_scale_ptr, record * 4 + slot * V_SCALE_SLOT_STRIDE, exists, MASKED)
-        weights = (weights * v_scale[None, :]).to(number_type(V_TYPE))
+    v_scale_row = record * 4 + slot * V_SCALE_SLOT_STRIDE
+    if V_FORMAT == "int8" or V_FORMAT == "fp8_e4m3":
+        weights = weights * load_scales(v_scale_ptr, v_scale_row, exists, MASKED)[None, :]
+    weights = weights.to(number_type(V_TYPE))
+    if V_HALVES > 0:
+        if V_FORMAT == "int4":
+            v_low, v_high = load_int4(
+                v_ptr, v_row, v_scale_ptr, v_scale_row, exists,
+                V_WIDTH, V_PADDED, V_INT4_GROUP, MASKED,
+            )  # fmt: skip
+        elif V_FORMAT == "int8":
+            v_low, v_high = load_int8(v_ptr, v_row, exists, V_WIDTH, V_PADDED, MASKED)
+        else:
+            v_low, v_high = load_e4m3_pairs(v_ptr, v_row, exists, V_WIDTH, V_PADDED, MASKED)
         out_high = out_high * shrink[:, None]
         out_low = tl.dot(weights, v_low.to(weights.dtype), out_low, input_precision="ieee")
         out_high = tl.dot(weights, v_high.to(weights.dtype), out_high, input_precision="ieee")
     else:
         values = load_rows(v_ptr, v_row, exists, V_WIDTH, V_PADDED, MASKED)
-        weights = weights.to(number_type(V_TYPE))
         out_low = tl.dot(weights, values.to(weights.dtype), out_low, input_precision="ieee")
     return new_max, row_sum, out_low, out_high
 
@@ -370,13 +384,20 @@ def find_sequence(starts_ptr, target, num_seqs, GROUP: tl.constexpr, BLOCK_M: tl
 
 
 @triton.jit
-def load_halves(rows_ptr, offsets, exists, WIDTH: tl.constexpr, PADDED: tl.constexpr):
-    """Elements 0 .. WIDTH / 2 and the others of rows: two of [rows, PADDED], zero where padded."""
+def load_halves(
+    rows_ptr, offsets, exists, WIDTH: tl.constexpr, PADDED: tl.constexpr, HALVES: tl.constexpr
+):
+    """Lower and upper halves (1) or even and odd columns (2) of rows: two [rows, PADDED]."""
     column = tl.arange(0, PADDED)
-    place = rows_ptr + offsets[:, None] + column[None, :]
     inside = exists[:, None] & (column < WIDTH // 2)[None, :]
+    if HALVES == 2:
+        place = rows_ptr + offsets[:, None] + (column * 2)[None, :]
+        next_half = 1
+    else:
+        place = rows_ptr + offsets[:, None] + column[None, :]
+        next_half = WIDTH // 2
     low = tl.load(place, mask=inside, other=0.0)
-    high = tl.load(place + WIDTH // 2, mask=inside, other=0.0)
+    high = tl.load(place + next_half, mask=inside, other=0.0)
     return low, high
 
 

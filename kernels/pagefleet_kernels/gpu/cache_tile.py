@@ -40,16 +40,45 @@ def load_scales(scales_ptr, offsets, exists, MASKED: tl.constexpr):
 
 
 @triton.jit
-def unpack(pairs, FORMAT: tl.constexpr):
-    """The elements of even and of odd columns, of rows that were loaded two bytes at a time.
+def load_e4m3_pairs(
+    pairs_ptr,  # int16: two codes
+    offsets,
+    exists,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,  # of half a row
+    MASKED: tl.constexpr,
+):
+    """The even and the odd columns of e4m3 rows: two [rows, PADDED].
 
     A tile of bytes would be read from shared memory byte by byte where it is transposed.
     """
-    low = pairs.to(tl.int8)
-    high = (pairs >> 8).to(tl.int8)
-    if FORMAT == "fp8_e4m3":
-        low = low.to(tl.float8e4nv, bitcast=True)
-        high = high.to(tl.float8e4nv, bitcast=True)
+    pairs = load_rows(pairs_ptr, offsets, exists, WIDTH // 2, PADDED, MASKED)
+    low = pairs.to(tl.int8).to(tl.float8e4nv, bitcast=True)
+    high = (pairs >> 8).to(tl.int8).to(tl.float8e4nv, bitcast=True)
+    return low, high
+
+
+@triton.jit
+def load_int8(
+    words_ptr,  # int32: four codes
+    offsets,
+    exists,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,  # of half a row
+    MASKED: tl.constexpr,
+):
+    """The even and the odd columns of int8 rows: two float16 [rows, PADDED].
+
+    A byte with its sign turned, in the low bits of 1024.0, is 1152 + code: exact, two at a time,
+    and no integer is converted, which would be several times slower.
+    """
+    words = load_rows(words_ptr, offsets, exists, WIDTH // 4, PADDED // 2, MASKED)
+    words = words.to(tl.uint32, bitcast=True)
+    even = (words & 0x00FF00FF) ^ 0x64806480
+    odd = ((words >> 8) & 0x00FF00FF) ^ 0x64806480
+    shape: tl.constexpr = [offsets.shape[0], PADDED]
+    low = tl.reshape(tl.join(low_half(even), high_half(even)), shape) - 1152.0
+    high = tl.reshape(tl.join(low_half(odd), high_half(odd)), shape) - 1152.0
     return low, high
 
 
@@ -100,11 +129,7 @@ def load_int4(
 
 @triton.jit
 def four_codes(even, odd):
-    """Bytes 0 and 2, and bytes 1 and 3, of words as 1024 + byte: float16 [rows, words, 2, 2].
-
-    A small integer in the low bits of 1024.0 adds itself: exact, two at a time, and no integer is
-    converted, which would be several times slower.
-    """
+    """Bytes 0 and 2, and bytes 1 and 3, of words as 1024 + byte: float16 [rows, words, 2, 2]."""
     even = even | 0x64006400
     odd = odd | 0x64006400
     return tl.join(tl.join(low_half(even), high_half(even)), tl.join(low_half(odd), high_half(odd)))

@@ -8,9 +8,13 @@ from pagefleet_kernels.gpu.launch import AttentionShape, power_of_two, store_hea
 from pagefleet_kernels.kv_layout import int4_group
 from pagefleet_kernels.kv_pool import CachePart, LayerCache
 
-PAIRED = ("int8", "fp8_e4m3")
-V_HALVES = {"int4": 1, "int8": 2, "fp8_e4m3": 2}  # lower and upper half; even and odd columns
 Constants = dict[str, int | float | bool | str | None]
+
+K_HALVES = {"int4": 1, "int8": 2}  # lower and upper half; even and odd columns
+V_HALVES = {"int4": 1, "int8": 2, "fp8_e4m3": 2}
+K_WORDS = {"int4": torch.int32, "int8": torch.int32}
+V_WORDS = {**K_WORDS, "fp8_e4m3": torch.int16}
+LIFT = 8  # weights x scale of float16 values: above a largest value of 30000 they would overflow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,14 +56,11 @@ def scales_of(part: CachePart) -> Scales:
 
 
 def read_views(cache: LayerCache) -> Views:
-    """Codes as attention reads them: 8-bit values two at a time, 4-bit codes eight at a time."""
-    return Views(_words(cache.keys), _words(cache.values, is_value=True))
-
-
-def _words(part: CachePart, *, is_value: bool = False) -> torch.Tensor:
-    if part.row_format == "int4":
-        return part.codes.view(torch.int32)
-    return part.codes.view(torch.int16) if is_value and part.row_format in PAIRED else part.codes
+    """Codes in the words that attention reads."""
+    return Views(
+        cache.k_codes.view(K_WORDS.get(cache.keys.row_format, cache.k_codes.dtype)),
+        cache.v_codes.view(V_WORDS.get(cache.values.row_format, cache.v_codes.dtype)),
+    )
 
 
 def record_stride(cache: LayerCache) -> int:
@@ -91,12 +92,14 @@ def cache_constants(cache: LayerCache, views: Views) -> Constants:
 
 def attention_constants(cache: LayerCache, shape: AttentionShape) -> Constants:
     k_format, v_format = shape.formats
-    halves = V_HALVES.get(v_format, 0)
+    k_halves, v_halves = K_HALVES.get(k_format, 0), V_HALVES.get(v_format, 0)
     return cache_constants(cache, read_views(cache)) | {
         "GROUP": shape.group,
-        "K_PADDED": power_of_two(shape.head_dim // (2 if k_format == "int4" else 1)),
-        "V_PADDED": power_of_two(shape.v_head_dim // (2 if halves else 1)),
-        "V_HALVES": halves,
+        "K_PADDED": power_of_two(shape.head_dim // (2 if k_halves else 1)),
+        "V_PADDED": power_of_two(shape.v_head_dim // (2 if v_halves else 1)),
+        "K_HALVES": k_halves,
+        "V_HALVES": v_halves,
+        "LIFT": LIFT if v_format in ("int8", "fp8_e4m3") else 0,
         "K_TYPE": product_type(k_format, shape.dtype),
         "V_TYPE": product_type(v_format, shape.dtype),
     }
@@ -119,10 +122,9 @@ def store_constants(
 def product_type(row_format: str, dtype: str) -> str:
     """What products with stored numbers are computed in.
 
-    int8 becomes bfloat16 by a few logic instructions, float16 by slow conversions; with e4m3 it is
-    the other way round. A 4-bit value is code x scale + minimum in float16, whose range its scale
-    has already.
+    Stored codes become float16 without a conversion, and exactly; so does a 4-bit value, whose
+    scale has float16's range.
     """
-    if dtype == "float32":
+    if dtype == "float32" or row_format in ("bfloat16", "float16", "float32"):
         return dtype
-    return {"int8": "bfloat16", "fp8_e4m3": "float16", "int4": "float16"}.get(row_format, dtype)
+    return "float16"

@@ -15,6 +15,9 @@ LEAST_TOKENS_OF_SPLIT = 1024  # a partial result costs less than 3 % of the keys
 MOST_SPLITS = 64
 SPLIT_TOKENS = 1024  # of every split, where results must not depend on the batch
 PROGRAMS_PER_PROCESSOR = 2
+WIDE = 128  # elements of a row, beyond which a program keeps less at once
+FLOAT32_TILE = 16  # for checks: it has no matrix instruction of full precision
+HOPPER = 90  # compute capability 9.0
 REDUCE_ELEMENTS = 2048  # of one program
 STORE_ELEMENTS = 1024  # of one program
 
@@ -38,6 +41,16 @@ class AttentionShape:
     @property
     def formats(self) -> tuple[str, str]:
         return ROW_FORMATS[self.kv_mode]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether numbers are stored as they are."""
+        return self.kv_mode in ("bfloat16", "float16", "float32")
+
+    @property
+    def is_unpacked(self) -> bool:
+        """Whether codes are taken out of words."""
+        return not self.is_plain and self.kv_mode != "fp8_e4m3"
 
     @property
     def widest(self) -> int:
@@ -71,23 +84,31 @@ def power_of_two(number: int) -> int:
 def decode_tile(shape: AttentionShape, *, query_len: int) -> TileLaunch:
     """For up to `query_len` tokens a sequence.
 
-    One stage has to keep about 16 KiB in flight (a processor needs 23 KiB to fill the memory's
-    bandwidth over its latency), so narrower numbers take longer tiles.
+    Two or three programs of four warps fit one processor, which hides what each waits for; unpacked
+    codes take registers, so int8 and 4 bits get shorter tiles than numbers that need no unpacking.
     """
     rows = power_of_two(shape.group * query_len)
     block_m = min(max(rows, SMALLEST_ROW_TILE), LARGEST_DECODE_ROW_TILE)
-    widest = shape.widest
-    tile, num_warps = 64, 4
-    return TileLaunch(
-        block_m=block_m, tile=tile, num_warps=num_warps, num_stages=2 if widest > 128 else 3
-    )
+    if shape.dtype == "float32":
+        return TileLaunch(block_m=block_m, tile=FLOAT32_TILE, num_warps=4, num_stages=1)
+    if shape.widest > WIDE:
+        return TileLaunch(block_m=block_m, tile=32, num_warps=4, num_stages=2)
+    if shape.is_unpacked or block_m > SMALLEST_ROW_TILE:
+        return TileLaunch(block_m=block_m, tile=64, num_warps=4, num_stages=2)
+    return TileLaunch(block_m=block_m, tile=128, num_warps=4, num_stages=3)
 
 
 def prefill_tile(shape: AttentionShape, *, capability: int) -> TileLaunch:
-    """Row tiles of 64 or 128 reach the matrix instructions of Hopper (from 64 rows)."""
-    return TileLaunch(
-        block_m=128, tile=64, num_warps=8, num_stages=2 if shape.widest > 128 else 3
-    )
+    """From 64 rows on Hopper multiplies with its own instructions; 128 if registers allow."""
+    if shape.dtype == "float32":
+        return TileLaunch(block_m=32, tile=FLOAT32_TILE, num_warps=4, num_stages=1)
+    if shape.widest > WIDE:
+        return TileLaunch(block_m=64, tile=32, num_warps=8, num_stages=2)
+    if capability < HOPPER:
+        return TileLaunch(block_m=64, tile=32, num_warps=4, num_stages=2)
+    if shape.is_plain:
+        return TileLaunch(block_m=128, tile=64, num_warps=8, num_stages=3)
+    return TileLaunch(block_m=64, tile=64, num_warps=4, num_stages=2)
 
 
 def split_launch(

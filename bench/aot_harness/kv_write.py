@@ -1,0 +1,54 @@
+"""Writing keys and values of every KV mode and head dim, turned by RoPE."""
+
+from bench.aot_harness.caches import HEAD_DIMS, MODES, arches_of, one_block, pointers
+from bench.aot_harness.gates import FITS_SHARED, NO_SPILLS, resident
+from bench.aot_harness.variant import Constant, KernelSource, Variant
+from pagefleet_kernels.gpu.constants import scales_of, store_constants
+from pagefleet_kernels.gpu.store import NUM_WARPS
+
+NUM_HEADS, NUM_KV_HEADS = 32, 8
+GATES = (NO_SPILLS, FITS_SHARED, resident(4))
+STRIDES = tuple(
+    f"{rows}_{each}_stride" for rows in ("query", "key", "value") for each in ("token", "head")
+)
+
+
+def variants() -> list[Variant]:
+    return [
+        Variant(
+            kernel="kv_write",
+            variant=f"{mode}-d{width}",
+            source=_source(mode, width),
+            gates=GATES,
+            arches=arches_of(mode),
+        )
+        for mode in MODES
+        for width in HEAD_DIMS
+    ]
+
+
+def _source(mode: str, width: int) -> KernelSource:
+    cache = one_block(mode, (width, width), NUM_KV_HEADS)
+    rows = ("query_ptr", "query_out_ptr", "key_ptr", "value_ptr")
+    there = {
+        **dict.fromkeys(rows, "*bf16"),
+        **dict.fromkeys(("slots_ptr", "positions_ptr"), "*i64"),
+        **dict.fromkeys(("cos_ptr", "sin_ptr"), "*fp32"),
+        **pointers(
+            k_ptr=cache.k_codes,
+            v_ptr=cache.v_codes,
+            k_scale_ptr=scales_of(cache.keys).tensor,
+            v_scale_ptr=scales_of(cache.values).tensor,
+        ),
+    }
+    constants: dict[str, Constant] = {
+        **{name: None for name in ("k_scale_ptr", "v_scale_ptr") if name not in there},
+        **store_constants(cache, num_heads=NUM_HEADS, rotary_dim=width, is_interleaved=False),
+    }
+    return KernelSource(
+        function="pagefleet_kernels.gpu.store_kernel:store_kernel",
+        arguments={**there, **dict.fromkeys((*STRIDES, "record_stride"), "i32")},
+        constants=constants,
+        aligned=(*there, *STRIDES),
+        num_warps=NUM_WARPS,
+    )
