@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from transformers import AutoTokenizer, PreTrainedModel
 
 from pagefleet_engine.model_runner import run_model
-from pagefleet_engine.models.attention import PagedLayers, ShapeRecorder, attach
+from pagefleet_engine.models.attention import PagedLayers, UseRecorder, attach
 from pagefleet_engine.models.checkpoint import read_shape
 from pagefleet_engine.models.loader import load_model
 from pagefleet_kernels import KV_MODES, AttentionMetadata, KVLayout, KVPool, open_backend
@@ -118,11 +118,13 @@ def _read_text(
 
 @torch.inference_mode()
 def _layout(model: PreTrainedModel, mode: str) -> KVLayout:
-    recorder = ShapeRecorder()
+    recorder = UseRecorder()
     attach(model, recorder)
     first = torch.tensor([0])
     run_model(model, first, first, first)
-    layers: tuple[LayerKVShape, ...] = tuple(recorder.shapes[i] for i in sorted(recorder.shapes))
+    layers: tuple[LayerKVShape, ...] = tuple(
+        recorder.layers[i].shape for i in sorted(recorder.layers)
+    )
     return KVLayout(mode=mode, block_size=BLOCK_SIZE, layers=layers)
 
 

@@ -1,9 +1,5 @@
 """ModelRunner: turns a scheduled step into tensors, runs the model and samples."""
 
-import logging
-import time
-from collections.abc import Iterable
-
 import torch
 from transformers import PreTrainedModel
 
@@ -17,8 +13,6 @@ from pagefleet_engine.executor import (
 from pagefleet_engine.models.attention import PagedLayers
 from pagefleet_engine.sampler import Sampler
 from pagefleet_engine.step_tensors import StepTensors
-
-logger = logging.getLogger(__name__)
 
 
 class ModelRunner:
@@ -46,13 +40,6 @@ class ModelRunner:
 
     def close(self) -> None:
         """There is no other process."""
-
-    def warm_up(self, steps: Iterable[StepInputs]) -> None:
-        """Compile what these steps launch; their keys and values land in blocks of nobody."""
-        started = time.perf_counter()
-        for inputs in steps:
-            self.compute(inputs).cpu()
-        logger.info("compiled and ran all kernels in %.1f s", time.perf_counter() - started)
 
     def use_graphs(self, graphs: DecodeGraphs | None) -> None:
         """Replay decoding steps from now on, where a captured size holds them."""
