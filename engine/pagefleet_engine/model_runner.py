@@ -22,7 +22,7 @@ class ModelRunner:
         self, *, forward: Forward, layers: PagedLayers, sampler: Sampler, device: torch.device
     ) -> None:
         self._forward = forward
-        self._layers = layers
+        self.layers = layers
         self._sampler = sampler
         self._block_size = layers.pool.layout.block_size
         self._device = device
@@ -30,7 +30,7 @@ class ModelRunner:
 
     @property
     def kv_cache_bytes(self) -> int:
-        return self._layers.pool.num_bytes
+        return self.layers.pool.num_bytes
 
     def forget(self, request_id: str) -> None:
         self._sampler.forget(request_id)
@@ -57,7 +57,7 @@ class ModelRunner:
         if self._graphs is not None and size is not None:
             return self._graphs.replay(step, size)
         step = step.to(self._device)
-        self._layers.begin(step.metadata)
+        self.layers.begin(step.metadata)
         return self._forward(step.token_ids, step.positions, step.rows)
 
     @torch.inference_mode()

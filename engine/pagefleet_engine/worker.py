@@ -135,28 +135,30 @@ class Worker:
         return tokens * widest * torch_dtype(self._limits.dtype).itemsize
 
     def make_runner(self, profile: Profile, *, num_blocks: int, sampler: Sampler) -> ModelRunner:
-        """Allocate the cache and connect the model to it; ranks do it at the same time."""
+        """Allocate the cache and connect the model to it."""
         pool = self._allocate(profile.layout, num_blocks)
         layers = PagedLayers(pool, profile.backend)
         attach(self.model, layers)
         device = self._device.torch_device
-        runner = ModelRunner(forward=self._run, layers=layers, sampler=sampler, device=device)
-        if device.type == "cuda":
-            self._prepare_gpu(runner, layers, profile)
-        return runner
+        return ModelRunner(forward=self._run, layers=layers, sampler=sampler, device=device)
 
-    def _prepare_gpu(self, runner: ModelRunner, layers: PagedLayers, profile: Profile) -> None:
-        """Compile, run once and capture, before requests wait for it."""
-        limits, pool = self._limits, layers.pool
+    def prepare(self, runner: ModelRunner, profile: Profile) -> None:
+        """On a GPU compile, run once and capture before requests wait for it.
+
+        Ranks do it at the same time, when all of them have their cache.
+        """
+        limits, device, pool = self._limits, self._device.torch_device, runner.layers.pool
+        if device.type != "cuda":
+            return
         if not profile.backend.gathers:
             compile_attention(profile.layers, pool, limits, dtype=torch_dtype(limits.dtype))
         for step in warm_up_steps(limits, num_blocks=pool.num_blocks):
             runner.compute(step)
         torch.cuda.synchronize()
         if not profile.backend.gathers:
-            device, capture = self._device.torch_device, CudaCapture()
+            capture = CudaCapture()
             runner.use_graphs(
-                capture_decoding(self._run, layers, limits, device=device, capture=capture)
+                capture_decoding(self._run, runner.layers, limits, device=device, capture=capture)
             )
 
     def _allocate(self, layout: KVLayout, num_blocks: int) -> KVPool:
