@@ -47,7 +47,9 @@ def decode_cases() -> list[Case]:
         for mode in ("bfloat16", "int8")
     ]
     cases += [
-        _decode(mode, 64, 4096, block_size=size) for size in (32, 64) for mode in ("bfloat16", "int4")
+        _decode(mode, 64, 4096, block_size=size)
+        for size in (32, 64)
+        for mode in ("bfloat16", "int4")
     ]
     features: dict[str, dict[str, Any]] = {
         "window 1024": {"window": 1024},
@@ -183,7 +185,7 @@ def _calls(
         block_size=block_size,
         num_layers=num_layers,
     )
-    extra = {
+    extra: dict[str, Any] = {
         name: torch.full((heads.num_heads,), value, device=device)
         if name in ("sinks", "alibi_slopes")
         else value

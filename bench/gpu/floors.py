@@ -23,9 +23,7 @@ def decode_bytes(
     return stored + 2 * len(lengths) * num_heads * head_dim * HALF
 
 
-def prefill_flops(
-    queries: Sequence[tuple[int, int]], *, num_heads: int, head_dim: int
-) -> float:
+def prefill_flops(queries: Sequence[tuple[int, int]], *, num_heads: int, head_dim: int) -> float:
     """Two products, each of two operations a key that a token sees; (query_len, cached) each."""
     seen = sum(query * (cached + (query + 1) / 2) for query, cached in queries)
     return 4 * num_heads * head_dim * seen

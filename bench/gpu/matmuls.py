@@ -50,16 +50,12 @@ def _case(kind: str, rows: int, depth: int, width: int, num_bytes: float, make: 
     )
 
 
-def _bf16(
-    depth: int, width: int, device: torch.device
-) -> Callable[[torch.Tensor], torch.Tensor]:
+def _bf16(depth: int, width: int, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
     weight = torch.randn(width, depth, device=device, dtype=torch.bfloat16)
     return lambda x: F.linear(x, weight)
 
 
-def _int4(
-    depth: int, width: int, device: torch.device
-) -> Callable[[torch.Tensor], torch.Tensor]:
+def _int4(depth: int, width: int, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
     weight = random_int4(depth, width, device)
     return lambda x: int4_matmul(x, weight)
 

@@ -61,9 +61,7 @@ def _store(mode: str, num_tokens: int) -> Case:
         pool = KVPool(layout, num_blocks=-(-num_tokens // 16) + 8, device=device)
         slots = torch.randperm(pool.num_blocks * 16, device=device)[:num_tokens]
         rows = (count, num_tokens, LLAMA_8B.num_kv_heads, LLAMA_8B.head_dim)
-        keys, values = (
-            torch.randn(rows, device=device, dtype=torch.bfloat16) for _ in range(2)
-        )
+        keys, values = (torch.randn(rows, device=device, dtype=torch.bfloat16) for _ in range(2))
         return [
             partial(store_kv, keys[index], values[index], pool.layer(index), slots)
             for index in range(count)
