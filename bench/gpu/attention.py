@@ -185,7 +185,7 @@ def _calls(
         block_size=block_size,
         num_layers=num_layers,
     )
-    extra = {
+    extra: dict[str, Any] = {
         name: torch.full((heads.num_heads,), value, device=device)
         if name in ("sinks", "alibi_slopes")
         else value

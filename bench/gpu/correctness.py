@@ -12,7 +12,7 @@ from bench.gpu.matmuls import random_int4
 from bench.gpu.memory_bound import sampling_rows
 from pagefleet_kernels.activation import silu_mul_reference
 from pagefleet_kernels.block_copy import copy_blocks_reference
-from pagefleet_kernels.fp8_matmul import fp8_matmul_reference, quantize_fp8_weight
+from pagefleet_kernels.fp8_matmul import Fp8Weight, fp8_matmul_reference, quantize_fp8_weight
 from pagefleet_kernels.gpu.activation import silu_mul
 from pagefleet_kernels.gpu.attention import paged_attention
 from pagefleet_kernels.gpu.block_copy import copy_blocks
@@ -21,7 +21,7 @@ from pagefleet_kernels.gpu.int4_matmul import int4_matmul
 from pagefleet_kernels.gpu.norm import add_rms_norm
 from pagefleet_kernels.gpu.sampling import sample
 from pagefleet_kernels.gpu.store import store_kv
-from pagefleet_kernels.int4_matmul import int4_matmul_reference
+from pagefleet_kernels.int4_matmul import Int4Weight, int4_matmul_reference
 from pagefleet_kernels.norm import CASTINGS, Casting, add_rms_norm_reference
 from pagefleet_kernels.reference import paged_attention_reference
 from pagefleet_kernels.sampling import sample_reference
@@ -37,6 +37,7 @@ SEQUENCES = ((1, 0), (1, 700), (1, 2500), (37, 0), (130, 500), (4, 90))
 ATTENTION_TOLERANCES = {"int4": 8e-3}
 WRITE_TOLERANCE = 1e-4  # of all bytes
 MATMUL_ROWS = (1, 17, 64, 300)
+SAMPLED = ((0.0, 0, 1.0), (1.0, 0, 1.0), (0.8, 50, 1.0), (1.0, 0, 0.9))  # temperature, top_k, top_p
 
 Make = Callable[[torch.device], torch.Tensor]
 
@@ -159,21 +160,26 @@ def _sample(temperature: float, top_k: int, top_p: float) -> Check:
 
 
 def _matmul(kind: str, rows: int) -> Check:
-    def product(multiply: Callable[..., torch.Tensor], device: torch.device) -> torch.Tensor:
-        x = _random(device, rows, 1024)
-        torch.manual_seed(0)
-        if kind == "int4":
-            return multiply(x, random_int4(1024, 520, device))
-        return multiply(x, quantize_fp8_weight(_random(device, 520, 1024)))
+    found, exact = (_int4_products if kind == "int4" else _fp8_products)(rows)
+    return _check(f"{kind} matmul, {rows} rows", found, exact, tolerance=6e-3)
 
-    functions = {
-        "int4": (int4_matmul, int4_matmul_reference),
-        "fp8": (fp8_matmul, fp8_matmul_reference),
-    }
-    found, exact = functions[kind]
-    return _check(
-        f"{kind} matmul, {rows} rows",
-        partial(product, found),
-        partial(product, exact),
-        tolerance=6e-3,
+
+def _int4_products(rows: int) -> tuple[Make, Make]:
+    def weight(device: torch.device) -> Int4Weight:
+        torch.manual_seed(0)
+        return random_int4(1024, 520, device)
+
+    return (
+        lambda device: int4_matmul(_random(device, rows, 1024), weight(device)),
+        lambda device: int4_matmul_reference(_random(device, rows, 1024), weight(device)),
+    )
+
+
+def _fp8_products(rows: int) -> tuple[Make, Make]:
+    def weight(device: torch.device) -> Fp8Weight:
+        return quantize_fp8_weight(_random(device, 520, 1024))
+
+    return (
+        lambda device: fp8_matmul(_random(device, rows, 1024), weight(device)),
+        lambda device: fp8_matmul_reference(_random(device, rows, 1024), weight(device)),
     )

@@ -51,12 +51,16 @@ def _captured(calls: Sequence[Call], repeats: int) -> Call:
 
 def _run(replay: Call, count: int) -> float:
     """Median seconds of a replay."""
-    seconds = []
+    seconds: list[float] = []
     for _ in range(count):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, end = _event(), _event()
         start.record()
         replay()
         end.record()
         end.synchronize()
-        seconds.append(start.elapsed_time(end) / 1e3)
+        seconds.append(float(start.elapsed_time(end)) / 1e3)
     return statistics.median(seconds)
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -10,14 +10,17 @@ from pagefleet_memory.limits import EngineLimits
 from pagefleet_memory.model_shape import ModelShape
 from pagefleet_memory.overhead import LedgerTerm
 from pagefleet_memory.plan import plan_serving
-from pagefleet_memory.plan_types import MemoryPlan, PlanResult, Refusal, Rejection
+from pagefleet_memory.plan_types import Change, MemoryPlan, PlanResult, Refusal, Rejection
 from pagefleet_memory.precision import check_kv_dtype, resolve_dtype
+from pagefleet_memory.product_names import resolve_product
+from pagefleet_memory.speed import Speed
 from pagefleet_memory.workload import NodeGroup, Pins, TokenDistribution, Workload
 
 __all__ = [
     "KV_CACHE_DTYPES",
     "Accelerator",
     "AcceleratorError",
+    "Change",
     "CheckpointSummary",
     "EngineLimits",
     "Ledger",
@@ -33,6 +36,7 @@ __all__ = [
     "Refusal",
     "Rejection",
     "ShapeError",
+    "Speed",
     "TokenDistribution",
     "Workload",
     "accelerator_from_labels",
@@ -45,4 +49,5 @@ __all__ = [
     "num_kv_blocks",
     "plan_serving",
     "resolve_dtype",
+    "resolve_product",
 ]

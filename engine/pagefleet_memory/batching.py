@@ -1,6 +1,7 @@
 """How many requests run at once, how many tokens a step takes, how long a context may be."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pagefleet_memory.workload import TokenDistribution, Workload
@@ -16,9 +17,14 @@ DEFAULT_OUTPUT_TOKENS = TokenDistribution(129, 451)
 
 MAX_SEQS_GPU = 256
 MAX_SEQS_CPU = 16
-_MOST_SEQS = 1024
-BATCHED_TOKENS_GPU = 2048
+MOST_SEQS = 1024
+# A full step of prompts holds up the requests that decode: not longer than this, where that is
+# known. 512 tokens are above the point where every card of the table computes as fast as it reads.
+STEP_SECONDS = 0.2
+BATCHED_TOKENS_UNKNOWN = 2048
 BATCHED_TOKENS_CPU = 512
+_LEAST_BATCHED_TOKENS = 512
+_MOST_BATCHED_TOKENS = 8192
 DEFAULT_CPU_CONCURRENCY = 8
 # An unstated context length is at least this, where the model allows it.
 MODEL_LEN_FLOOR = 4096
@@ -27,21 +33,22 @@ MODEL_LEN_CPU = 8192
 
 @dataclass(frozen=True, slots=True)
 class ContextLoad:
-    """Tokens that one running request holds in the cache: mean and standard deviation."""
+    """Tokens that one running request holds in the cache by itself, and those all share."""
 
     mean: float
     deviation: float
+    shared: int = 0
 
     def tokens_for(self, sequences: int, block_size: int) -> float:
         """Tokens that this many requests stay below in 99 of 100 moments."""
         spread = _TAIL_Z * self.deviation * math.sqrt(sequences)
-        return sequences * (self.mean + block_size / 2) + spread
+        return sequences * (self.mean + block_size / 2) + spread + self.shared
 
     def sequences_for(self, tokens: int, block_size: int) -> int:
         """The most requests whose tail stays within this many tokens; at least one."""
         a = self.mean + block_size / 2
         b = _TAIL_Z * self.deviation
-        root = (-b + math.sqrt(b * b + 4 * a * max(0, tokens))) / (2 * a)
+        root = (-b + math.sqrt(b * b + 4 * a * max(0, tokens - self.shared))) / (2 * a)
         return max(1, int(root * root))
 
 
@@ -49,25 +56,50 @@ def context_load(workload: Workload, max_model_len: int) -> ContextLoad:
     """Resident tokens of a steady mix: the prompt less the shared prefix, half the output."""
     prompt_mean, prompt_deviation = _lognormal(workload.input_tokens or DEFAULT_INPUT_TOKENS)
     output_mean, output_deviation = _lognormal(workload.output_tokens or DEFAULT_OUTPUT_TOKENS)
-    mean = max(1.0, prompt_mean - workload.shared_prefix_tokens) + output_mean / 2
+    shared = min(workload.shared_prefix_tokens, int(prompt_mean), max_model_len)
+    mean = max(1.0, prompt_mean - shared) + output_mean / 2
     deviation = math.hypot(prompt_deviation, output_deviation / 2)
     # No request outgrows max_model_len, so its mean and spread cannot either.
-    return ContextLoad(min(mean, float(max_model_len)), min(deviation, max_model_len / 2))
+    return ContextLoad(min(mean, float(max_model_len)), min(deviation, max_model_len / 2), shared)
+
+
+def mean_prompt_tokens(workload: Workload, max_model_len: int) -> int:
+    """Tokens that the prompt of a mean request computes: the shared prefix is there already."""
+    mean, _ = _lognormal(workload.input_tokens or DEFAULT_INPUT_TOKENS)
+    return max(1, min(int(mean), max_model_len) - workload.shared_prefix_tokens)
 
 
 def sequence_cap(workload: Workload, *, cpu: bool) -> int:
     """Slots worth having: the stated concurrency with a margin, or a default."""
     if workload.concurrency is None:
         return MAX_SEQS_CPU if cpu else MAX_SEQS_GPU
-    return min(_MOST_SEQS, math.ceil(_LOAD_MARGIN * workload.concurrency))
+    return min(MOST_SEQS, math.ceil(_LOAD_MARGIN * workload.concurrency))
 
 
-def sequences_in_flight(workload: Workload, step_seconds: float) -> int | None:
-    """Requests that the stated rate keeps running, by Little's law; None where none is stated."""
-    if workload.request_rate is None:
-        return None
-    output_mean, _ = _lognormal(workload.output_tokens or DEFAULT_OUTPUT_TOKENS)
-    return math.ceil(_LOAD_MARGIN * workload.request_rate * output_mean * step_seconds)
+def sequences_in_flight(
+    rate: float, workload: Workload, *, prefill: float, step: Callable[[int], float], most: int
+) -> int:
+    """Requests that a rate keeps running, by Little's law: rate x (prefill + answer x step).
+
+    `step` is the seconds of a step of so many requests: the smallest number that sustains itself
+    is found by going up from one.
+    """
+    answer, _ = _lognormal(workload.output_tokens or DEFAULT_OUTPUT_TOKENS)
+    running = 1
+    while running < most:
+        needed = math.ceil(_LOAD_MARGIN * rate * (prefill + answer * step(running)))
+        if needed <= running:
+            break
+        running = min(most, needed)
+    return running
+
+
+def batched_tokens(computed_in_a_step: int | None) -> int:
+    """Tokens of a step on a GPU: the power of two that it computes in STEP_SECONDS, in bounds."""
+    if computed_in_a_step is None:
+        return BATCHED_TOKENS_UNKNOWN
+    power = 1 << max(0, computed_in_a_step.bit_length() - 1)
+    return max(_LEAST_BATCHED_TOKENS, min(_MOST_BATCHED_TOKENS, power))
 
 
 def model_len_floor(workload: Workload, max_position_embeddings: int) -> int:

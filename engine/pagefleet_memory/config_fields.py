@@ -53,6 +53,16 @@ def read_str(config: Config, name: str, *, default: str) -> str:
     return value
 
 
+def read_number(config: Config, name: str, *, default: float) -> float:
+    """A positive finite number; null counts as absent."""
+    value = config.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LARGEST:
+        raise ShapeError(f"must be a positive number, not {value!r}", field=name, value=value)
+    return float(value)
+
+
 def read_mapping(config: Config, name: str) -> Mapping[str, object] | None:
     """A nested object; None where absent or null."""
     value = config.get(name)

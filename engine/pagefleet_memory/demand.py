@@ -1,13 +1,19 @@
 """What a search is asked for, and the sizes of its options, each computed once."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from pagefleet_memory.accelerator import Accelerator
+from pagefleet_memory.batching import MOST_SEQS
 from pagefleet_memory.kv_cache import blocks_for_tokens, kv_block_bytes
 from pagefleet_memory.ledger import budget_bytes, fixed_terms
 from pagefleet_memory.limits import EngineLimits
 from pagefleet_memory.model_shape import ModelShape
+from pagefleet_memory.speed import ModelWork, model_work
 from pagefleet_memory.workload import Pins, Workload
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +32,7 @@ class Demand:
     shape: ModelShape
     workload: Workload
     pins: Pins
-    # Sizes depend on the limits and the kind of accelerator only: equal ones are shared.
-    _sizes: dict[tuple[object, ...], tuple[StageSizes, ...]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
+    _once: dict[tuple[object, ...], Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def stated_model_len(self) -> int | None:
@@ -40,15 +43,32 @@ class Demand:
         """KV tokens below which a plan is refused."""
         return max(max_model_len, self.pins.min_kv_tokens or 0)
 
+    @property
+    def wanted_requests(self) -> int:
+        """Requests at once that the workload states, as far as pinned limits let them run."""
+        wanted, pins = min(self.workload.concurrency or 1, MOST_SEQS), self.pins
+        return min(wanted, pins.max_num_seqs or wanted, pins.max_num_batched_tokens or wanted)
+
+    @property
+    def work(self) -> ModelWork:
+        """What a token costs, counted over the layers once."""
+        return self.once(("work",), lambda: model_work(self.shape))
+
+    def once(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
+        """What `make` gives, made where the key is new."""
+        if key not in self._once:
+            self._once[key] = make()
+        found: T = self._once[key]
+        return found
+
     def stage_sizes(self, accelerator: Accelerator, limits: EngineLimits) -> tuple[StageSizes, ...]:
         """Sizes of every stage under these limits."""
-        key = _key(accelerator, limits)
-        found = self._sizes.get(key)
-        if found is None:
-            stages = range(limits.pipeline_parallel_size)
-            found = tuple(self._stage(accelerator, limits, stage) for stage in stages)
-            self._sizes[key] = found
-        return found
+        stages = range(limits.pipeline_parallel_size)
+        # They depend on the limits and the kind of accelerator only: equal ones are shared.
+        return self.once(
+            _key(accelerator, limits),
+            lambda: tuple(self._stage(accelerator, limits, stage) for stage in stages),
+        )
 
     def num_blocks(self, accelerator: Accelerator, limits: EngineLimits) -> int:
         """KV blocks that every stage can hold."""
@@ -74,6 +94,7 @@ class Demand:
 
 def _key(accelerator: Accelerator, limits: EngineLimits) -> tuple[object, ...]:
     return (
+        "sizes",
         accelerator.kind,
         limits.tensor_parallel_size,
         limits.pipeline_parallel_size,

@@ -11,8 +11,6 @@ QUANTIZED_KV_DTYPES = ("fp8_e4m3", "int8", "int8k_int4v", "int4")
 KV_CACHE_DTYPES = ("auto", *COMPUTE_DTYPES, *QUANTIZED_KV_DTYPES)
 
 RowPart = Literal["key", "value"]
-# Who scales the rows: `token` keeps a scale per row and head, `tensor` one for a whole layer.
-Fp8Scales = Literal["token", "tensor"]
 
 _COMPUTE_BYTES: Mapping[str, int] = MappingProxyType({"bfloat16": 2, "float16": 2, "float32": 4})
 _SCALE_BYTES = 4  # one fp32 scale per K or V row of a head
@@ -35,16 +33,12 @@ def dtype_bytes(dtype: str, *, field: str = "dtype") -> int:
     return size
 
 
-def kv_row_bytes(
-    width: int, kv_dtype: str, *, part: RowPart = "key", fp8_scales: Fp8Scales = "token"
-) -> int:
+def kv_row_bytes(width: int, kv_dtype: str, *, part: RowPart = "key") -> int:
     """Bytes of one K or V row of one head: `width` codes, packed where 4-bit, and their scales."""
     if width == 0:
         return 0
     if kv_dtype == "int4" or (kv_dtype == "int8k_int4v" and part == "value"):
         return -(-width // 2) + _GROUP_BYTES * (width // int4_group(width))
-    if kv_dtype == "fp8_e4m3" and fp8_scales == "tensor":
-        return width
     if kv_dtype in QUANTIZED_KV_DTYPES:
         return width + _SCALE_BYTES
     return width * dtype_bytes(kv_dtype, field="kv_cache_dtype")

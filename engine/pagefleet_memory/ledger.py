@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pagefleet_memory.accelerator import Accelerator
-from pagefleet_memory.constants import Profile
+from pagefleet_memory.constant_record import Profile
 from pagefleet_memory.dtypes import dtype_bytes
 from pagefleet_memory.kv_cache import kv_block_bytes
 from pagefleet_memory.limits import EngineLimits
@@ -73,15 +73,14 @@ def build_ledger(
     accelerator: Accelerator,
     limits: EngineLimits,
     *,
-    profile: Profile = "pagefleet",
     measured: Measured | None = None,
     stage: int | None = None,
 ) -> Ledger:
     """The ledger of one rank of `stage`; without a stage, of the one that holds fewest blocks."""
     if stage is None:
-        ledgers = build_stage_ledgers(shape, accelerator, limits, profile=profile)
+        ledgers = build_stage_ledgers(shape, accelerator, limits)
         stage = min(ledgers, key=lambda ledger: _blocks(ledger, shape, limits)).stage
-    fixed = fixed_terms(shape, accelerator, limits, profile=profile, stage=stage)
+    fixed = fixed_terms(shape, accelerator, limits, stage=stage)
     if measured is not None:
         fixed = tuple(_with_measurement(term, measured) for term in fixed)
     budget = budget_bytes(accelerator, limits)
@@ -91,19 +90,17 @@ def build_ledger(
         f"budget less the other terms; {kv_block_bytes(shape, limits, stage=stage)} B a block of"
         f" {limits.block_size} tokens ({limits.resolved_kv_dtype}), full length in every layer",
     )
-    return Ledger(stage, budget, (*fixed[:-1], pool, fixed[-1]), profile)
+    return Ledger(stage, budget, (*fixed[:-1], pool, fixed[-1]))
 
 
 def build_stage_ledgers(
     shape: ModelShape,
     accelerator: Accelerator,
     limits: EngineLimits,
-    *,
-    profile: Profile = "pagefleet",
 ) -> tuple[Ledger, ...]:
     """One ledger per pipeline stage."""
     return tuple(
-        build_ledger(shape, accelerator, limits, profile=profile, stage=stage)
+        build_ledger(shape, accelerator, limits, stage=stage)
         for stage in range(limits.pipeline_parallel_size)
     )
 
@@ -123,19 +120,17 @@ def fixed_terms(
     limits: EngineLimits,
     *,
     stage: int,
-    profile: Profile = "pagefleet",
 ) -> tuple[LedgerTerm, ...]:
     """Every predicted term but the KV pool, in the order of TERM_NAMES."""
-    workspace = workspace_term(shape, accelerator, limits, profile)
     return (
         _weights_term(shape, accelerator, limits, stage),
         rope_term(shape, limits),
-        workspace,
-        sampler_term(shape, limits, profile, stage=stage, forward_bytes=workspace.bytes),
-        communication_term(accelerator, limits, profile),
-        context_term(accelerator, limits, profile),
-        graphs_term(accelerator, limits, profile),
-        reserve_term(accelerator, profile),
+        workspace_term(shape, accelerator, limits),
+        sampler_term(shape, limits, stage=stage),
+        communication_term(accelerator, limits),
+        context_term(accelerator, limits),
+        graphs_term(accelerator, limits),
+        reserve_term(accelerator),
     )
 
 

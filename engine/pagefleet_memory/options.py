@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from pagefleet_memory.engine_split import stage_problem, tensor_sizes
 from pagefleet_memory.model_shape import ModelShape
-from pagefleet_memory.parallelism import valid_tensor_sizes
 from pagefleet_memory.workload import NodeGroup, Pins
 
 _STAGES_IN_A_NODE = (1, 2, 4, 8)
@@ -33,23 +33,16 @@ class Option:
 
 def group_options(shape: ModelShape, group: NodeGroup, pins: Pins) -> tuple[Option, ...]:
     """Valid options of a group: fewest accelerators first, then fewest stages."""
-    if group.accelerator.kind == "CPU":
-        options = [Option(1, 1, 1)]
+    if group.accelerator.kind == "CPU" or group.accelerator.mig_profile:
+        options = [Option(1, 1, 1)]  # a process can use one MIG slice, and none reaches another
     else:
         options = [
             option
-            for tp in _tensor_sizes(shape, group, pins)
+            for tp in tensor_sizes(shape, group.accelerators_per_node)
             for option in _stage_options(tp, shape, group)
         ]
     kept = [option for option in options if _allowed(option, pins)]
     return tuple(sorted(kept, key=lambda o: (o.gpus, o.pods, o.pipeline_parallel_size)))
-
-
-def _tensor_sizes(shape: ModelShape, group: NodeGroup, pins: Pins) -> tuple[int, ...]:
-    sizes = valid_tensor_sizes(shape, group.accelerators_per_node)
-    if pins.tensor_parallel_size is None:
-        return sizes
-    return tuple(size for size in sizes if size == pins.tensor_parallel_size)
 
 
 def _stage_options(tp: int, shape: ModelShape, group: NodeGroup) -> list[Option]:
@@ -59,11 +52,14 @@ def _stage_options(tp: int, shape: ModelShape, group: NodeGroup) -> list[Option]
     inside = {pp for pp in (*_STAGES_IN_A_NODE, per_node) if pp <= per_node}
     options = [Option(tp, pp, 1) for pp in sorted(inside)]
     options += [Option(tp, per_node * nodes, nodes) for nodes in range(2, most_nodes + 1)]
-    return [option for option in options if option.pipeline_parallel_size <= shape.num_layers]
+    return [option for option in options if not stage_problem(shape, option.pipeline_parallel_size)]
 
 
 def _allowed(option: Option, pins: Pins) -> bool:
     if pins.max_gpus is not None and option.gpus > pins.max_gpus:
         return False
-    wanted = pins.pipeline_parallel_size
-    return wanted is None or option.pipeline_parallel_size == wanted
+    tensor, stages = pins.tensor_parallel_size, pins.pipeline_parallel_size
+    return tensor in (None, option.tensor_parallel_size) and stages in (
+        None,
+        option.pipeline_parallel_size,
+    )

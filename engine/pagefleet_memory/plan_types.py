@@ -6,11 +6,12 @@ from typing import Literal
 from pagefleet_memory.accelerator import Accelerator
 from pagefleet_memory.ledger import Ledger
 from pagefleet_memory.limits import EngineLimits
+from pagefleet_memory.model_shape import ModelShape
+from pagefleet_memory.speed import Speed
+from pagefleet_memory.workload import NodeGroup, Pins, Workload
 
 Objective = Literal["MinGPUs", "Throughput", "Latency"]
-RejectionReason = Literal[
-    "DoesNotFit", "NoAccelerator", "InvalidPin", "UnsupportedShape", "NotPreferred"
-]
+RejectionReason = Literal["DoesNotFit", "NoAccelerator", "InvalidPin", "NotPreferred"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class MemoryPlan:
     startup_seconds: int
     gpus_per_replica: int
     pods_per_replica: int  # nodes that one replica spans
+    speed: Speed | None = None  # None where the accelerator's own speed is not known
     notes: tuple[str, ...] = ()
 
 
@@ -44,12 +46,28 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A change of what was asked for that gives a plan, and the whole question after it."""
+
+    message: str
+    shape: ModelShape
+    workload: Workload
+    groups: tuple[NodeGroup, ...]
+    pins: Pins
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Why no plan exists, and the nearest changes that would make one exist."""
 
     reason: RejectionReason
     message: str
-    nearest: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def nearest(self) -> tuple[str, ...]:
+        """The changes in words."""
+        return tuple(change.message for change in self.changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The table of NVIDIA products: what a GPU's label says about its memory, speed and links."""
 
+import re
 from dataclasses import dataclass
 
 
@@ -50,17 +51,26 @@ PRODUCTS: tuple[Product, ...] = (
 )
 
 
-def find_product(label: str, memory_mib: int | None) -> Product | None:
-    """The product whose label is the longest whole-word prefix and whose memory agrees."""
-    matches = [row for row in PRODUCTS if _names(row, label) and _agrees(row, memory_mib)]
+_MEMORY_TOLERANCE = 0.06  # drivers and firmware differ by a few percent
+# What catalogues add to a name without meaning another card.
+_SPELLING = re.compile(r"(\d+gb|hbm\w*|gddr\w*|sxm\w*|pcie)?")
+
+
+def find_product(label: str) -> Product | None:
+    """The product whose label is the longest whole-word prefix of this one."""
+    matches = [row for row in PRODUCTS if f"{label.lower()}-".startswith(f"{row.label.lower()}-")]
     return max(matches, key=lambda row: len(row.label), default=None)
 
 
-def _names(row: Product, label: str) -> bool:
-    name = row.label.lower()
-    found = label.lower()
-    return found == name or found.startswith(name + "-")
+def has_memory_of(row: Product, memory_mib: int) -> bool:
+    """Whether a node's memory can be this product's."""
+    return abs(memory_mib - row.label_mib) <= _MEMORY_TOLERANCE * row.label_mib
 
 
-def _agrees(row: Product, memory_mib: int | None) -> bool:
-    return memory_mib is None or abs(memory_mib - row.label_mib) <= 0.06 * row.label_mib
+def is_spelling_of(row: Product, label: str) -> bool:
+    """Whether a label that begins as the row's means the row, not another card of the family.
+
+    NVIDIA-H200-141GB-HBM3 is an H200; NVIDIA-GeForce-RTX-4090-Laptop-GPU is no RTX 4090.
+    """
+    words = label[len(row.label) :].lower().split("-")
+    return all(_SPELLING.fullmatch(word) for word in words)

@@ -1,7 +1,7 @@
 """Ledger terms of one step: activations, rotary tables, logits."""
 
 from pagefleet_memory.accelerator import Accelerator
-from pagefleet_memory.constants import Profile, constant
+from pagefleet_memory.constants import constant
 from pagefleet_memory.dtypes import dtype_bytes
 from pagefleet_memory.limits import EngineLimits
 from pagefleet_memory.model_shape import ModelShape
@@ -10,12 +10,10 @@ from pagefleet_memory.overhead import LedgerTerm
 _INDEX_BYTES = 4
 
 
-def workspace_term(
-    shape: ModelShape, accelerator: Accelerator, limits: EngineLimits, profile: Profile
-) -> LedgerTerm:
+def workspace_term(shape: ModelShape, accelerator: Accelerator, limits: EngineLimits) -> LedgerTerm:
     """Peak of activations over a step of `max_num_batched_tokens`."""
     activations = limits.max_num_batched_tokens * _widest_row_bytes(shape, limits)
-    floor = constant(f"{accelerator.kind.lower()}_forward_floor", profile)
+    floor = constant(f"{accelerator.kind.lower()}_forward_floor")
     gathered = _gathered_context_bytes(shape, limits) if accelerator.kind == "CPU" else 0
     source = (
         f"{limits.max_num_batched_tokens} tokens x max(3 I/TP + 2 h, attention) + experts; "
@@ -36,14 +34,10 @@ def rope_term(shape: ModelShape, limits: EngineLimits) -> LedgerTerm:
     )
 
 
-def sampler_term(
-    shape: ModelShape, limits: EngineLimits, profile: Profile, *, stage: int, forward_bytes: int
-) -> LedgerTerm:
+def sampler_term(shape: ModelShape, limits: EngineLimits, *, stage: int) -> LedgerTerm:
     """Logits and what sampling makes of them; only the last stage samples."""
     if stage != limits.pipeline_parallel_size - 1:
         return LedgerTerm("sampler", 0, "only the last stage samples")
-    if profile == "vllm":
-        return _vllm_sampler_term(shape, limits, forward_bytes)
     rows = min(constant("sampler_rows").value, limits.max_num_seqs)
     per_logit = constant("sampler_bytes_per_logit")
     logits = limits.max_num_seqs * shape.vocab_size * dtype_bytes(limits.dtype)
@@ -53,14 +47,6 @@ def sampler_term(
         f"logits of max_num_seqs rows, then {rows} rows at a time x vocabulary x "
         f"{per_logit.value} B: {per_logit.source}",
     )
-
-
-def _vllm_sampler_term(shape: ModelShape, limits: EngineLimits, forward_bytes: int) -> LedgerTerm:
-    """The sampler's peak replaces the forward's where it is higher."""
-    law = constant("sampler_millibytes_per_logit", "vllm")
-    entries = limits.max_num_seqs * shape.vocab_size
-    peak = entries * law.value // 1000 + constant("sampler_floor", "vllm").value
-    return LedgerTerm("sampler", max(0, peak - forward_bytes), law.source)
 
 
 def _widest_row_bytes(shape: ModelShape, limits: EngineLimits) -> int:

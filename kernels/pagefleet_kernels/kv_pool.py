@@ -85,7 +85,8 @@ class KVPool:
 
     def clear(self, blocks: torch.Tensor) -> None:
         """Zero blocks before their first row is written: a failed request may have left a NaN."""
-        self.records.index_fill_(0, blocks, 0)
+        # Words, not bytes: an eighth of the elements to fill.
+        self.records.view(torch.int64).index_fill_(0, blocks, 0)
 
 
 def layer_cache(records: torch.Tensor, layout: KVLayout, index: int) -> LayerCache:

@@ -1,4 +1,4 @@
-"""docs/kv-cache.md quotes the committed figures of `python -m bench.kv_quality`."""
+"""docs/kv-cache.md quotes the committed figures of `python bench/kv_quality.py`."""
 
 import json
 

@@ -1,7 +1,7 @@
 """The quality of the KV modes does not get worse: synthetic keys, and the committed figures.
 
 Covered: attention over keys with channels that stand out, at a quarter of the bench's context. Left
-out: the model's perplexity, which takes minutes (`python -m bench.kv_quality`).
+out: the model's perplexity, which takes minutes (`python bench/kv_quality.py`).
 """
 
 import json
@@ -10,7 +10,8 @@ from functools import cache
 import pytest
 
 from bench.kv_measure.outliers import MAGNITUDES, OutlierRow, measure_outliers
-from bench.kv_quality import RESULTS, TARGETS
+from bench.kv_measure.report import TARGETS
+from bench.kv_quality import RESULTS
 from pagefleet_kernels import KV_MODES
 
 # Errors of the output for offsets of 0, 8 and 20 standard deviations: about a tenth above those

@@ -9,6 +9,7 @@ from pagefleet_memory import (
     cpu_accelerator,
     resolve_dtype,
 )
+from pagefleet_memory.product_names import resolve_product
 from pagefleet_memory.products import PRODUCTS
 from tests.memory.memory_builders import GIB, LLAMA_3_8B, MIB, gpu, shape
 
@@ -47,15 +48,91 @@ def test_an_unknown_product_is_planned_from_its_memory() -> None:
     assert accelerator.bandwidth_gbps is None
 
 
-def test_a_label_that_contradicts_the_memory_is_planned_from_the_memory() -> None:
-    assert accelerator_from_labels("NVIDIA-L4", 48_000).memory_bytes == 48_000 * MIB * 98 // 100
+@pytest.mark.parametrize(
+    ("label", "memory_mib", "expected"),
+    [
+        ("NVIDIA-L4", 48_000, "23034"),
+        ("NVIDIA-A100-SXM4-40GB", 81_920, "40960"),
+        ("NVIDIA-H200-141GB-HBM3", 81_559, "143771"),
+        ("NVIDIA-A100-SXM4-40GB-MIG-3g.20gb", 40_960, "3g.20gb has"),
+    ],
+)
+def test_memory_that_contradicts_the_label_is_refused_with_what_would_agree(
+    label: str, memory_mib: int, expected: str
+) -> None:
+    with pytest.raises(AcceleratorError, match=expected) as caught:
+        accelerator_from_labels(label, memory_mib)
+    assert (caught.value.field, caught.value.value) == ("nvidia.com/gpu.memory", memory_mib)
+
+
+@pytest.mark.parametrize(
+    ("label", "memory_mib"),
+    [("NVIDIA-GeForce-RTX-4090-Laptop-GPU", 16_376), ("NVIDIA-H20-3e", 143_771)],
+)
+def test_another_card_of_a_family_is_planned_from_its_memory(label: str, memory_mib: int) -> None:
+    accelerator = accelerator_from_labels(label, memory_mib)
+    assert accelerator.memory_bytes == memory_mib * MIB * 98 // 100
+    assert accelerator.bandwidth_gbps is None
+
+
+@pytest.mark.parametrize(
+    ("label", "memory_mib", "bandwidth"),
+    [
+        ("NVIDIA-A100-SXM4-40GB-MIG-3g.20gb", 20_096, 763),
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", 9_984, 410),
+        ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb.me", 9_728, 242),
+    ],
+)
+def test_a_mig_slice_is_a_small_gpu_with_its_share_of_the_speed(
+    label: str, memory_mib: int, bandwidth: int
+) -> None:
+    part = accelerator_from_labels(label, memory_mib)
+    assert part.memory_bytes == memory_mib * MIB * 98 // 100
+    assert part.bandwidth_gbps == pytest.approx(bandwidth, abs=1)
+    assert (part.nvlink_gbps, part.name) == (0, label)
+
+
+def test_a_slice_of_an_unknown_gpu_is_planned_from_its_memory() -> None:
+    part = accelerator_from_labels("NVIDIA-X900-MIG-1g.24gb", 23_552)
+    assert (part.mig_profile, part.bandwidth_gbps) == ("1g.24gb", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("H100-80GB", "NVIDIA-H100-80GB-HBM3"),
+        ("L4", "NVIDIA-L4"),
+        ("a100-80gb", "NVIDIA-A100-SXM4-80GB"),
+        ("T4", "Tesla-T4"),
+        ("RTX-4090", "NVIDIA-GeForce-RTX-4090"),
+        ("L40", "NVIDIA-L40"),
+        ("NVIDIA-H200-141GB-HBM3", "NVIDIA-H200-141GB-HBM3"),
+    ],
+)
+def test_short_names_stand_for_products(name: str, label: str) -> None:
+    assert resolve_product(name) == label
+
+
+@pytest.mark.parametrize(
+    ("name", "candidates"),
+    [
+        ("H100", "NVIDIA-H100-80GB-HBM3, NVIDIA-H100-PCIe, NVIDIA-H100-NVL"),
+        ("A100", "NVIDIA-A100-SXM4-40GB"),
+        ("X900", "Tesla-T4"),
+        ("", "Tesla-T4"),
+    ],
+)
+def test_a_name_that_fits_several_or_none_lists_candidates(name: str, candidates: str) -> None:
+    with pytest.raises(AcceleratorError, match=candidates):
+        resolve_product(name)
 
 
 @pytest.mark.parametrize(
     ("label", "memory_mib", "named"),
     [
-        ("NVIDIA-A100-SXM4-40GB-MIG-3g.20gb", 20096, "MIG"),
+        ("NVIDIA-A100-SXM4-40GB-MIG-3g.20gb", None, "MIG slice .* is not stated"),
         ("NVIDIA-L4-SHARED", 23034, "time-shared"),
+        ("NVIDIA-A100-SXM4-40GB-MIG-3g.20gb-SHARED", 20096, "time-shared"),
         ("NVIDIA-X900", None, "not stated"),
         ("", 1000, "label"),
         ("NVIDIA-L4", 0, "MiB"),

@@ -23,10 +23,6 @@ def test_row_bytes(kv_dtype: str, width: int, key: int, value: int) -> None:
     assert kv_row_bytes(width, kv_dtype, part="value") == value
 
 
-def test_a_scale_for_the_whole_tensor_costs_a_row_nothing() -> None:
-    assert kv_row_bytes(128, "fp8_e4m3", fp8_scales="tensor") == 128
-
-
 @pytest.mark.parametrize("part", ["key", "value"])
 def test_a_row_of_no_width_has_no_scale(part: RowPart) -> None:
     assert {kv_row_bytes(0, name, part=part) for name in ("int8", "int4", "fp8_e4m3")} == {0}

@@ -3,19 +3,29 @@
 import pytest
 
 from pagefleet_memory import LimitError
-from pagefleet_memory.parallelism import (
-    layers_per_stage,
-    tensor_parallel_problem,
-    valid_tensor_sizes,
-)
+from pagefleet_memory.engine_split import tensor_sizes
+from pagefleet_memory.parallelism import layers_per_stage, tensor_parallel_problem
 from tests.memory.memory_builders import LLAMA_3_8B, SMOLLM2_135M, shape
 
 
 @pytest.mark.parametrize(
     ("changes", "tensor", "named"),
     [
-        ({"num_attention_heads": 40, "num_key_value_heads": 8}, 5, "key-value heads"),
-        ({"num_attention_heads": 40, "num_key_value_heads": 40, "vocab_size": 151936}, 5, "vocab"),
+        (
+            {"hidden_size": 5120, "num_attention_heads": 40, "num_key_value_heads": 8},
+            5,
+            "key-value heads",
+        ),
+        (
+            {
+                "hidden_size": 5120,
+                "num_attention_heads": 40,
+                "num_key_value_heads": 40,
+                "vocab_size": 151936,
+            },
+            5,
+            "vocab",
+        ),
         ({"intermediate_size": 14337}, 2, "intermediate_size"),
         (
             {
@@ -35,13 +45,13 @@ from tests.memory.memory_builders import LLAMA_3_8B, SMOLLM2_135M, shape
         ),
     ],
 )
-def test_invalid_tensor_sizes_say_why(changes: dict[str, object], tensor: int, named: str) -> None:
+def test_intensor_sizes_say_why(changes: dict[str, object], tensor: int, named: str) -> None:
     problem = tensor_parallel_problem(shape(LLAMA_3_8B, **changes), tensor)
     assert problem is not None and named in problem
 
 
-def test_valid_tensor_sizes_of_nine_heads() -> None:
-    assert valid_tensor_sizes(shape(SMOLLM2_135M), 8) == (1, 3)
+def test_tensor_sizes_of_nine_heads() -> None:
+    assert tensor_sizes(shape(SMOLLM2_135M), 8) == (1, 3)
 
 
 def test_remainder_layers_go_to_middle_stages() -> None:

@@ -1,7 +1,8 @@
 """Parameter counts equal those of the real modules, built on the meta device.
 
-Covers every supported family in sizes where heads, widths and biases all differ, plus the
-defaults that a published file may leave out. Full-size models differ in numbers only.
+Covers every supported family in sizes where heads, widths and biases all differ, wrappers with
+their towers, and the defaults that a published file may leave out. Full-size models differ in
+numbers only; chatglm, kimi_k2 and kimi_vl have no modules here to compare with.
 """
 
 from typing import Any
@@ -12,75 +13,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from pagefleet_memory import ModelShape  # noqa: E402
-
-_COMMON: dict[str, Any] = {
-    "num_hidden_layers": 4,
-    "hidden_size": 96,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "intermediate_size": 160,
-    "vocab_size": 1003,
-    "max_position_embeddings": 512,
-}
-_MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
-_MLA = {
-    "q_lora_rank": 40,
-    "kv_lora_rank": 32,
-    "qk_nope_head_dim": 24,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 20,
-    "num_key_value_heads": 6,
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 2,
-    "n_group": 2,
-    "topk_group": 1,
-    "moe_intermediate_size": 48,
-    "n_shared_experts": 2,
-    "first_k_dense_replace": 1,
-}
-_GPT2 = {"n_layer": 3, "n_embd": 96, "n_head": 6, "vocab_size": 1003, "n_positions": 128}
-_OPT = {
-    "num_hidden_layers": 3,
-    "hidden_size": 96,
-    "word_embed_proj_dim": 96,
-    "num_attention_heads": 6,
-    "ffn_dim": 160,
-    "vocab_size": 1003,
-    "max_position_embeddings": 128,
-}
-
-CONFIGS: list[tuple[str, dict[str, Any]]] = [
-    ("llama", _COMMON),
-    ("llama", {**_COMMON, "tie_word_embeddings": True, "head_dim": 40}),
-    ("llama", {**_COMMON, "attention_bias": True, "mlp_bias": True}),
-    ("mistral", {**_COMMON, "head_dim": 32}),
-    ("mixtral", {**_COMMON, "num_local_experts": 4, "num_experts_per_tok": 2}),
-    ("qwen2", _COMMON),
-    ("qwen2", {**_COMMON, "tie_word_embeddings": True, "use_sliding_window": True}),
-    ("qwen2_moe", {**_COMMON, **_MOE, "shared_expert_intermediate_size": 80}),
-    ("qwen2_moe", {**_COMMON, **_MOE, "decoder_sparse_step": 2, "mlp_only_layers": [3]}),
-    ("qwen3", {**_COMMON, "head_dim": 40}),
-    ("qwen3", {**_COMMON, "attention_bias": True}),
-    ("qwen3_moe", {**_COMMON, **_MOE, "head_dim": 40}),
-    ("qwen3_moe", {**_COMMON, **_MOE, "mlp_only_layers": [0], "attention_bias": True}),
-    ("gemma", {**_COMMON, "head_dim": 40}),
-    ("gemma2", {**_COMMON, "head_dim": 40}),
-    ("gemma3_text", {**_COMMON, "head_dim": 40}),
-    ("phi3", {**_COMMON, "pad_token_id": 0}),
-    ("granite", _COMMON),
-    ("granite", {**_COMMON, "attention_bias": True, "tie_word_embeddings": True}),
-    ("smollm3", {**_COMMON, "pad_token_id": 0}),
-    ("gpt_oss", {**_COMMON, "num_local_experts": 4, "head_dim": 40}),
-    ("deepseek_v2", {**_COMMON, **_MLA}),
-    ("deepseek_v2", {**_COMMON, **_MLA, "q_lora_rank": None, "attention_bias": True}),
-    ("deepseek_v3", {**_COMMON, **_MLA}),
-    ("deepseek_v3", {**_COMMON, **_MLA, "q_lora_rank": None}),
-    ("deepseek_v3", {**_COMMON, **_MLA, "attention_bias": True}),
-    ("gpt2", _GPT2),
-    ("gpt2", {**_GPT2, "n_inner": 100}),
-    ("opt", _OPT),
-    ("opt", {**_OPT, "enable_bias": False}),
-]
+from tests.memory.family_configs import CONFIGS, WRAPPERS  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -94,21 +27,49 @@ def test_count_equals_the_modules_on_the_meta_device(
     )
 
 
-@pytest.mark.parametrize("model_type", ["gemma3_text", "gemma2", "smollm3", "qwen3"])
+@pytest.mark.parametrize(
+    "model_type",
+    [
+        "gemma3_text",
+        "gemma2",
+        "smollm3",
+        "qwen3",
+        "qwen3_moe",
+        "mistral",
+        "starcoder2",
+        "glm4",
+        "cohere2",
+        "phi",
+        "olmo2",
+        "gpt_oss",
+        "qwen3_5_text",
+        "minimax_m2",
+    ],
+)
 def test_keys_left_out_of_a_file_take_the_config_class_defaults(model_type: str) -> None:
     """Published files leave out what equals the class default."""
     full = transformers.AutoConfig.for_model(model_type).to_dict()
-    partial = {"num_hidden_layers": 2, "hidden_size": 128, "intermediate_size": 256}
-    for key in ("num_attention_heads", "vocab_size"):
-        if model_type != "gemma3_text":
+    partial = {"num_hidden_layers": 2, "hidden_size": 192, "intermediate_size": 256}
+    for key in ("num_attention_heads", "vocab_size", "num_experts", "num_local_experts"):
+        if model_type != "gemma3_text" and key in full:
             partial[key] = full[key]
+    if "moe_intermediate_size" in full:
+        partial["moe_intermediate_size"] = 64
     assert ModelShape.from_config({"model_type": model_type, **partial}).num_parameters == (
         _meta_parameters(model_type, partial)
     )
 
 
-def _meta_parameters(model_type: str, values: dict[str, Any]) -> int:
+@pytest.mark.parametrize(("model_type", "values"), WRAPPERS, ids=[name for name, _ in WRAPPERS])
+def test_count_of_a_wrapper_includes_its_towers(model_type: str, values: dict[str, Any]) -> None:
+    shape = ModelShape.from_config({"model_type": model_type, **values})
+    assert shape.num_parameters + shape.tower_parameters == _meta_parameters(
+        model_type, values, transformers.AutoModelForImageTextToText
+    )
+
+
+def _meta_parameters(model_type: str, values: dict[str, Any], builder: Any = None) -> int:
     config = transformers.AutoConfig.for_model(model_type, **values)
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(config)
+        model = (builder or transformers.AutoModelForCausalLM).from_config(config)
     return sum(parameter.numel() for parameter in model.parameters())

@@ -110,7 +110,7 @@ def test_a_refusal_names_numbers_and_what_would_fit() -> None:
     assert result.refusal is not None
     assert "weights" in result.refusal.message and "GiB usable" in result.refusal.message
     assert "8x NVIDIA-L4 (TP=8, PP=1) fits" in result.refusal.nearest
-    assert "1x NVIDIA-B200 (TP=1, PP=1) fits" in result.refusal.nearest
+    assert "1x NVIDIA-H200 (TP=1, PP=1) fits" in result.refusal.nearest
 
 
 def test_an_empty_inventory_is_refused() -> None:
@@ -124,7 +124,10 @@ def test_products_restrict_the_search() -> None:
     assert result.chosen is not None and result.chosen.group == "l4"
     missing = plan_serving(shape(LLAMA_3_8B), Workload(), EVERYTHING, Pins(products=("B200",)))
     assert missing.refusal is not None and missing.refusal.reason == "NoAccelerator"
-    assert "NVIDIA-L4" in missing.refusal.nearest[0]
+    assert "NVIDIA-L4" in missing.refusal.message
+    assert (
+        "products left out: 1x NVIDIA-A100-SXM4-40GB (TP=1, PP=1) fits" in missing.refusal.nearest
+    )
 
 
 @pytest.mark.parametrize(

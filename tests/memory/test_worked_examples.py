@@ -4,6 +4,7 @@ import pytest
 
 from pagefleet_memory import (
     Pins,
+    TokenDistribution,
     Workload,
     blocks_for_tokens,
     build_ledger,
@@ -63,9 +64,53 @@ def test_two_a100_with_a_bf16_70b_hold_about_one_int8_request_of_32k() -> None:
     assert 0.5 < tokens / 32768 < 1.5
 
 
+def test_what_holds_a_dozen_such_requests_on_the_same_pair_is_8_bit_weights() -> None:
+    """67.7 GiB of weights leave 69 GiB: 13.8 full requests of int8 KV by the note's budget of
+    0.90 of the memory; the derived share holds a little more."""
+    quantized = shape(
+        LLAMA_3_70B,
+        quantization_config={
+            "quant_method": "compressed-tensors",
+            "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "int"}}},
+        },
+    )
+    workload = Workload(max_model_len=32768)
+    pair = [gpus("A100-80", 2)]
+    pins = Pins(kv_cache_dtype="int8", tensor_parallel_size=2)
+    chosen = plan_serving(quantized, workload, pair, pins).chosen
+    assert chosen is not None and chosen.gpus_per_replica == 2
+    assert 12 < chosen.max_full_length_sequences < 17
+    refused = plan_serving(shape(LLAMA_3_70B), Workload(max_model_len=131072), pair).refusal
+    assert refused is not None and refused.reason == "DoesNotFit"
+
+
+def test_no_pair_holds_256_requests_of_32k_and_the_plan_says_how_many_it_does() -> None:
+    workload = Workload(
+        max_model_len=32768,
+        concurrency=256,
+        input_tokens=TokenDistribution(32000, 32000),
+        output_tokens=TokenDistribution(700, 700),
+    )
+    pins = Pins(kv_cache_dtype="int8", gpu_memory_utilization=0.90)
+    pair = plan_serving(shape(LLAMA_3_70B), workload, [gpus("A100-80", 2)], pins).chosen
+    assert pair is not None and pair.limits.max_num_seqs == 1
+    assert any("runs 1 of the 256 concurrent requests" in note for note in pair.notes)
+    # 1,320 GiB of cache with scales: 18 of 80 GB beside the weights, so 24 in whole nodes.
+    nodes = plan_serving(shape(LLAMA_3_70B), workload, [gpus("A100-80", 8, 4)], pins).chosen
+    assert nodes is not None and nodes.gpus_per_replica == 24
+    assert nodes.limits.max_num_seqs >= 256
+
+
 def test_256_such_requests_need_more_than_a_tebibyte() -> None:
     per_token = shape(LLAMA_3_70B).kv_bytes_per_token("int8")
     assert 1280 * GIB < 256 * 32768 * per_token < 1330 * GIB
+
+
+def test_256_requests_fit_the_quantized_pair_at_about_1700_tokens_each() -> None:
+    per_token = shape(LLAMA_3_70B).kv_bytes_per_token("int8")
+    tokens = 69 * GIB // per_token
+    assert 420_000 < tokens < 460_000
+    assert 1_600 < tokens / 256 < 1_800
 
 
 def test_eight_a100_hold_dozens_of_full_bf16_requests() -> None:

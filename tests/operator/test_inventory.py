@@ -74,6 +74,29 @@ def test_gpus_that_no_plan_can_use_are_explained(labels: dict[str, str], why: st
     assert why in found.unusable_gpus()[0]
 
 
+def test_mig_slices_of_one_resource_are_small_gpus() -> None:
+    node = gpu_node("a", "NVIDIA-A100-SXM4-40GB-MIG-3g.20gb", gpus=16)
+    node["metadata"]["labels"]["nvidia.com/gpu.memory"] = "20096"
+    (group,) = inventory(node).node_groups(infd().spec)
+    assert (group.accelerators_per_node, group.nvlink) == (16, False)
+    assert group.accelerator.mig_profile == "3g.20gb"
+
+
+def test_mig_slices_of_their_own_resources_are_explained() -> None:
+    node = gpu_node("a", gpus=0)
+    node["metadata"]["labels"]["nvidia.com/gpu.count"] = "8"
+    node["status"]["capacity"]["nvidia.com/mig-3g.40gb"] = "16"
+    found = inventory(node)
+    assert found.node_groups(infd().spec) == ()
+    assert "nvidia.com/mig-3g.40gb" in found.unusable_gpus()[0]
+
+
+def test_memory_that_contradicts_the_product_is_explained() -> None:
+    node = gpu_node("a", L4)
+    node["metadata"]["labels"]["nvidia.com/gpu.memory"] = "81559"
+    assert "81559 MiB contradicts the product NVIDIA-L4" in inventory(node).unusable_gpus()[0]
+
+
 def test_cpu_pods_stay_off_gpu_nodes() -> None:
     spec = infd(hardware={"accelerator": "CPU"}).spec
     (group,) = inventory(gpu_node("a"), cpu_node("b"), cpu_node("c", memory="32Gi")).node_groups(

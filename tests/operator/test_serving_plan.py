@@ -8,6 +8,7 @@ import pytest
 from pagefleet_operator.planning.engine_args import replace_flags
 from pagefleet_operator.planning.images import Images
 from pagefleet_operator.planning.serving_plan import PlanRefusal, ServingPlan, make_serving_plan
+from pagefleet_operator.spec.status_schema import InferenceDeploymentStatus
 from tests.operator.builders import (
     A100,
     GIB,
@@ -228,6 +229,35 @@ def test_pin_that_cannot_be_is_refused_and_named(spec: dict[str, Any], named: st
     refused = plan_on(gpu_node("a"), **spec)
     assert isinstance(refused, PlanRefusal)
     assert named in refused.message.lower()
+
+
+def test_refusal_in_status_lists_changes_and_rejected_plans() -> None:
+    refused = plan_on(gpu_node("a", L4, gpus=1), shape=llama_70b())
+    assert isinstance(refused, PlanRefusal)
+    status = refused.to_status()
+    assert "8x NVIDIA-L4 (TP=8, PP=1) fits" in status["nearest"]
+    assert InferenceDeploymentStatus.model_validate({"refusal": status})
+
+
+def test_status_of_a_plan_has_predicted_speeds_where_the_gpu_is_known() -> None:
+    known, cpu = gpu_plan().to_status(), cpu_plan().to_status()
+    assert known["predictedDecodeTokensPerSecond"] > 1000
+    assert known["predictedPrefillTokensPerSecond"] > 1000
+    assert float(known["predictedStepMilliseconds"]) > 1
+    assert not [key for key in cpu if key.startswith("predicted")]
+    assert InferenceDeploymentStatus.model_validate({"plan": known})
+
+
+@pytest.mark.parametrize("name", ["int8", "int8k_int4v", "int4", "fp8_e4m3"])
+def test_every_cache_format_of_the_spec_is_planned(name: str) -> None:
+    def plan(dtype: str) -> ServingPlan:
+        node = gpu_node("a", "NVIDIA-H200")
+        return must(plan_on(node, sizing={"kvCache": {"dtype": dtype}}, workload=workload))
+
+    workload = {"maxModelLen": 8192}
+    assert flags(plan(name))["--kv-cache-dtype"] == name
+    assert plan(name).memory.kv_tokens > 1.5 * plan("auto").memory.kv_tokens
+    assert any("4-bit" in note for note in plan(name).memory.notes) == (name == "int4")
 
 
 def test_missing_product_is_refused_with_what_there_is() -> None:

@@ -26,9 +26,11 @@ def read_shape(folder: Path) -> ModelShape:
     """The shape of the model in a folder, with exact sizes from the headers."""
     config = read_json(folder / "config.json")
     try:
-        return ModelShape.from_config(config, checkpoint=summarize_checkpoint(folder))
+        shape = ModelShape.from_config(config, checkpoint=summarize_checkpoint(folder))
+        shape.require_engine_support()
     except MemoryModelError as error:
         raise ModelLoadError(f"{folder}/config.json: {error}") from error
+    return shape
 
 
 def read_json(path: Path) -> Mapping[str, object]:

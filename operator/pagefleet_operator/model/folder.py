@@ -24,6 +24,12 @@ def inspect_folder(folder: Path, *, whole: bool = True) -> InspectedModel:
     return read_model(config, files, revision=_identity(config, names, files))
 
 
+def inspect_config(path: Path) -> InspectedModel:
+    """From a config.json alone: parameters are counted, not read."""
+    config = _read(path.parent, path.name)
+    return read_model(config, [], revision=_identity(config, [], []))
+
+
 def _weight_files(folder: Path) -> list[str]:
     if (folder / INDEX).is_file():
         return shard_names(_read(folder, INDEX))

@@ -18,6 +18,7 @@ class InspectedModel:
 
 
 def read_model(config: bytes, files: Sequence[FileSummary], *, revision: str) -> InspectedModel:
+    """Without files the weights are counted from config.json."""
     try:
         parsed = json.loads(config)
     except ValueError as error:
@@ -26,7 +27,8 @@ def read_model(config: bytes, files: Sequence[FileSummary], *, revision: str) ->
     if not isinstance(parsed, dict):
         raise InspectionError("ConfigUnreadable", "config.json is no JSON object")
     try:
-        shape = ModelShape.from_config(parsed, checkpoint=summarize(files))
+        shape = ModelShape.from_config(parsed, checkpoint=summarize(files) if files else None)
+        shape.require_engine_support()
     except ShapeError as error:
         reason = "UnsupportedModel" if error.field == "model_type" else "ConfigInvalid"
         raise InspectionError(reason, f"config.json: {error}") from error

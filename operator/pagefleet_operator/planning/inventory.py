@@ -9,6 +9,7 @@ from pagefleet_operator.spec import InferenceDeploymentSpec
 from pagefleet_operator.spec.quantity import parse_quantity, quantity_bytes
 
 GPU_RESOURCE = "nvidia.com/gpu"
+MIG_RESOURCES = "nvidia.com/mig-"
 GPU_TAINT = "nvidia.com/gpu"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 MEMORY_LABEL = "nvidia.com/gpu.memory"
@@ -71,6 +72,7 @@ class Node:
     free: Resources
     product: str | None
     gpu_memory_mib: int | None
+    mig_resources: tuple[str, ...] = ()  # slices under names of their own: strategy mixed
 
     @property
     def fast_bf16(self) -> bool:
@@ -114,7 +116,7 @@ class Inventory:
         return tuple(
             f"node {node.name}: {why}"
             for node in self.nodes
-            if node.total.gpus and (why := _why_unusable(node))
+            if (node.total.gpus or node.mig_resources) and (why := _why_unusable(node))
         )
 
 
@@ -169,27 +171,35 @@ def _resources(amounts: Mapping[str, Any]) -> Resources:
 def _node(body: Mapping[str, Any], used: Resources) -> Node:
     labels = body["metadata"].get("labels") or {}
     status = body.get("status", {})
+    capacity = status.get("capacity") or {}
     allocatable = _resources(status.get("allocatable") or status.get("capacity") or {})
     return Node(
         name=body["metadata"]["name"],
         labels=labels,
         taints=_lasting_taints(body),
         available=_is_ready(status) and not body.get("spec", {}).get("unschedulable", False),
-        total=_total(allocatable, status.get("capacity") or {}, labels),
+        total=_total(allocatable, capacity, labels),
         free=allocatable - used,
         product=labels.get(PRODUCT_LABEL) or None,
         gpu_memory_mib=_integer(labels.get(MEMORY_LABEL)),
+        mig_resources=_mig_resources(capacity),
     )
 
 
 def _total(
     allocatable: Resources, capacity: Mapping[str, Any], labels: Mapping[str, str]
 ) -> Resources:
-    # A device plugin that restarts reports no GPUs for a moment; the label stays.
-    gpus = int(capacity.get(GPU_RESOURCE, 0)) or _integer(labels.get(COUNT_LABEL)) or 0
+    gpus = int(capacity.get(GPU_RESOURCE, 0))
+    if not gpus and not _mig_resources(capacity):
+        # A device plugin that restarts reports no GPUs for a moment; the label stays.
+        gpus = _integer(labels.get(COUNT_LABEL)) or 0
     return Resources(
         gpus=gpus, cpu_millis=allocatable.cpu_millis, memory_bytes=allocatable.memory_bytes
     )
+
+
+def _mig_resources(capacity: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(sorted(name for name in capacity if name.startswith(MIG_RESOURCES)))
 
 
 def _integer(text: str | None) -> int | None:
@@ -220,6 +230,9 @@ def _has_product(node: Node, products: Sequence[str] | None) -> bool:
 
 
 def _why_unusable(node: Node) -> str:
+    if node.mig_resources and not node.total.gpus:
+        slices = ", ".join(node.mig_resources)
+        return f"offers {slices}; set MIG strategy single, so that slices are {GPU_RESOURCE}"
     if node.product is None:
         return f"no label {PRODUCT_LABEL}; is GPU feature discovery installed?"
     try:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pagefleet_memory import Ledger, Rejection
+from pagefleet_memory import Ledger, Rejection, Speed
 from pagefleet_operator.planning.engine_args import share_text
 
 if TYPE_CHECKING:
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 MOST_REJECTED = 16
 MOST_NOTES = 16
+MOST_NEAREST = 16
 
 
 def plan_to_status(plan: "ServingPlan") -> dict[str, Any]:
@@ -30,6 +31,8 @@ def plan_to_status(plan: "ServingPlan") -> dict[str, Any]:
         "notes": list(memory.notes[:MOST_NOTES]),
         "rejected": rejected_to_status(plan.rejected),
     }
+    if memory.speed is not None:
+        status |= _speed(memory.speed)
     if plan.backoff.steps:
         status["notes"] = [plan.backoff.note(), *status["notes"]][:MOST_NOTES]
         status["backoff"] = plan.backoff.to_status()
@@ -41,6 +44,7 @@ def refusal_to_status(refusal: "PlanRefusal") -> dict[str, Any]:
     return {
         "reason": refusal.reason,
         "message": refusal.message,
+        "nearest": list(refusal.nearest[:MOST_NEAREST]),
         "rejected": rejected_to_status(refusal.rejected),
     }
 
@@ -82,6 +86,14 @@ def _chosen(plan: "ServingPlan") -> dict[str, Any]:
         "maxNumSeqs": limits.max_num_seqs,
         "maxNumBatchedTokens": limits.max_num_batched_tokens,
         "swapSpaceBytes": limits.swap_space_bytes,
+    }
+
+
+def _speed(speed: Speed) -> dict[str, Any]:
+    return {
+        "predictedDecodeTokensPerSecond": round(speed.decode_tokens_per_second),
+        "predictedStepMilliseconds": f"{1000 * speed.step_seconds:.1f}",
+        "predictedPrefillTokensPerSecond": round(speed.prefill_tokens_per_second),
     }
 
 

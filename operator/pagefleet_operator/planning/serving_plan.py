@@ -80,11 +80,12 @@ class ServingPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanRefusal:
-    """No plan: a condition's reason and message, and the options that were looked at."""
+    """No plan: a condition's reason and message, the options looked at, and what would help."""
 
     reason: str
     message: str
     rejected: tuple[Rejection, ...] = ()
+    nearest: tuple[str, ...] = ()
 
     def to_status(self) -> dict[str, Any]:
         """status.refusal."""
@@ -249,8 +250,9 @@ def _serving_plan(
 def _refusal(result: PlanResult) -> PlanRefusal:
     refusal = result.refusal
     assert refusal is not None, "the planner returns a plan or a refusal"
-    nearest = f". What would fit: {'; '.join(refusal.nearest)}" if refusal.nearest else ""
-    return PlanRefusal(refusal.reason, refusal.message + nearest, result.rejected)
+    nearest = refusal.nearest
+    ways = f". What would fit: {'; '.join(nearest)}" if nearest else ""
+    return PlanRefusal(refusal.reason, refusal.message + ways, result.rejected, nearest)
 
 
 def _suggest_groups_of_pods(refusal: PlanRefusal, spread: ServingPlan | PlanRefusal) -> PlanRefusal:

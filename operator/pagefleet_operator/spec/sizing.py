@@ -23,11 +23,14 @@ class Parallelism(SpecPart):
 class KVCache(SpecPart):
     """The store of keys and values of past tokens."""
 
-    dtype: Literal["auto", "fp8_e4m3", "int8"] | None = Field(
+    dtype: Literal["auto", "fp8_e4m3", "int8", "int8k_int4v", "int4"] | None = Field(
         default=None,
         description="Number format of the cache; an 8-bit format halves the memory per token and "
         "costs a little accuracy. int8 works everywhere, fp8_e4m3 on CPUs and on GPUs of compute "
-        "capability 8.9 and above. Absent or auto: that of the computation.",
+        "capability 8.9 and above. int8k_int4v keeps keys in 8 bits and values in 4. int4 rounds "
+        "both to 4 bits: answers change, most of all those of models below 7 billion parameters "
+        "and over long contexts, so measure yours first. Absent or auto: that of the computation; "
+        "where int8 would save a GPU, status.plan.rejected says so.",
     )
     block_size: Literal[8, 16, 32, 64, 128] | None = Field(
         default=None, description="Tokens in one block. Absent: 16."
@@ -76,7 +79,8 @@ class Sizing(SpecPart):
     )
     max_num_batched_tokens: Count | None = Field(
         default=None,
-        description="Most tokens that one step computes. Absent: 2048 on a GPU, 512 on a CPU, and "
+        description="Most tokens that one step computes. Absent: what a GPU computes in 0.2 s, a "
+        "power of two from 512 to 8192 (2048 on a GPU whose speed is not known), 512 on a CPU, and "
         "not below maxNumSeqs.",
     )
     parallelism: Parallelism | None = Field(

@@ -129,6 +129,17 @@ class PlanStatus(SpecPart):
     host_memory_bytes: Bytes = Field(description="Memory of one engine pod.")
     shm_bytes: Bytes = Field(description="Size of /dev/shm of one engine pod.")
     startup_seconds: Number = Field(description="Seconds that a start may take.")
+    predicted_decode_tokens_per_second: Number | None = Field(
+        default=None,
+        description="Answer tokens of one replica with every slot in use, by roofline; absent "
+        "where the speed of the device is not known, and so are the next two.",
+    )
+    predicted_step_milliseconds: Word | None = Field(
+        default=None, description="Time between two tokens of an answer then, as a decimal."
+    )
+    predicted_prefill_tokens_per_second: Number | None = Field(
+        default=None, description="Prompt tokens of one replica, for prompts of the mean length."
+    )
     notes: tuple[Sentence, ...] = Field(
         default=(), max_length=16, description="What a reader should know."
     )
@@ -145,6 +156,11 @@ class RefusalStatus(SpecPart):
 
     reason: Word = Field(description="Why, in one word, as in the condition MemoryFits.")
     message: Sentence = Field(description="Why, with numbers, and what would fit.")
+    nearest: tuple[Sentence, ...] = Field(
+        default=(),
+        max_length=16,
+        description="Changes, each of which alone would give a plan; each was tried.",
+    )
     rejected: tuple[RejectedStatus, ...] = Field(
         default=(), max_length=16, description="Plans that were considered."
     )

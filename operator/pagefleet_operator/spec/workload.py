@@ -23,13 +23,14 @@ class WorkloadSpec(SpecPart):
     )
     concurrency: Count | None = Field(
         default=None,
-        description="Requests in progress at once that one replica should hold in memory. "
+        description="Requests in progress at once that one replica should hold in memory: the plan "
+        "takes as many GPUs as that needs, or those that hold most of them, and a note says so. "
         "Absent: on a GPU as many as fit, at most 256; 8 on a CPU.",
     )
     request_rate: DecimalText | None = Field(
         default=None,
-        description='Requests per second over the whole fleet, as a decimal such as "2.5". '
-        "Absent: not known, so it bounds no batch.",
+        description='Requests per second over the whole fleet, as a decimal such as "2.5"; bounds '
+        "the batch where concurrency is not stated. Absent: not known, so it bounds no batch.",
     )
     input_tokens: TokenLengths | None = Field(
         default=None,

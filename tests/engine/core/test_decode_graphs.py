@@ -203,9 +203,9 @@ def replaying(core: EngineCore, sizes: tuple[int, ...]) -> FakeCapture:
     """Make an engine decode by replay, as the worker does on a GPU."""
     runner, capture = core._executor, FakeCapture()
     assert isinstance(runner, ModelRunner) and isinstance(runner._forward, partial)
-    layers = PagedLayers(runner._layers.pool, LIKE_A_GPU)
+    layers = PagedLayers(runner.layers.pool, LIKE_A_GPU)
     attach(runner._forward.args[0], layers)
-    runner._layers = layers
+    runner.layers = layers
     buffers = DecodeBuffers(
         most=max(sizes), max_model_len=MAX_MODEL_LEN, block_size=BLOCK_SIZE, device=CPU
     )

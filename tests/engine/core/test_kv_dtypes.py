@@ -226,7 +226,7 @@ def teacher_forced(smollm2: Path) -> Callable[[str], torch.Tensor]:
 def next_tokens(runner: ModelRunner, token_ids: list[int]) -> torch.Tensor:
     """One prefill through the paged cache, with logits of every row."""
     positions = torch.arange(len(token_ids))
-    runner._layers.begin(
+    runner.layers.begin(
         AttentionMetadata(
             query_starts=(0, len(token_ids)),
             seq_lens=(len(token_ids),),

@@ -1,0 +1,1 @@
+"""Scoring of the memory model's `vllm` profile on observed runs."""

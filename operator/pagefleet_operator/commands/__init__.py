@@ -1,0 +1,1 @@
+"""The commands of `pagefleet`, one a module: each reads what is asked, plans, and prints."""
