@@ -5,10 +5,11 @@ token: row r of a sequence is token r // GROUP, head r % GROUP of those that sha
 a tile of keys is read once for all of them.
 
 decoding   program (sequence, row tile x key head, split): a split is a range of the keys. With
-           SPLIT the result is a partial one, normalised, beside the log2 of its softmax sum.
+           SPLIT the result is a partial one, normalised, beside its largest score and its sum.
 prefill    program (row tile, key head): SEARCH finds the sequence by bisection of query_starts.
 
-Scores are in units of log2: `scale`, `softcap` and the slopes come multiplied with log2(e).
+Scores are in units of log2: `scale` and `softcap` come multiplied with log2(e). Queries of stored
+codes are scaled before they become float16: beyond 65504 they, and the result, are not a number.
 """
 
 import triton
