@@ -48,9 +48,14 @@ def run(options: argparse.Namespace) -> int:
     work = [(variant, arch) for variant in variants for arch in variant.arches]
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool:
-        sources, arches = [each.source for each, _ in work], [arch for _, arch in work]
-        compiled = list(pool.map(compile_kernel, sources, arches))
-    rows = [make_row(each, made) for (each, _), made in zip(work, compiled, strict=True)]
+        begun = [(each, pool.submit(compile_kernel, each.source, arch)) for each, arch in work]
+        rows = []
+        for (each, compiling), (_, arch) in zip(begun, work, strict=True):
+            try:
+                rows.append(make_row(each, compiling.result()))
+            except Exception as error:
+                pool.shutdown(cancel_futures=True)
+                raise SystemExit(f"{each.kernel} {each.variant} sm_{arch}: {error}") from error
     for row in rows:
         if row.failed or options.only:
             print(row)

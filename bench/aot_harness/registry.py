@@ -1,9 +1,17 @@
 """Every variant that is compiled ahead of time."""
 
-from bench.aot_harness import attention, block_copy, kv_write, split_reduction
+from bench.aot_harness import (
+    attention,
+    block_copy,
+    elementwise,
+    kv_write,
+    matmul,
+    sampling,
+    split_reduction,
+)
 from bench.aot_harness.variant import Variant
 
-SOURCES = (block_copy, attention, split_reduction, kv_write)
+SOURCES = (block_copy, attention, split_reduction, kv_write, elementwise, sampling, matmul)
 
 
 def all_variants() -> list[Variant]:

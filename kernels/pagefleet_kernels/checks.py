@@ -1,23 +1,15 @@
-"""ArgumentError: what a kernel was called with and what it takes.
-
-A kernel reads whatever memory its arguments point to, so wrappers refuse first.
-"""
+"""Refuse tensors that a kernel would turn into wrong numbers: it reads whatever they point to."""
 
 from collections.abc import Collection
 
 import torch
 
-
-class ArgumentError(ValueError):
-    """An argument that the kernel would turn into wrong numbers."""
-
-    def __init__(self, name: str, found: object, wanted: str) -> None:
-        super().__init__(f"{name} is {found}, must be {wanted}")
+from pagefleet_kernels.errors import ArgumentError
 
 
 def check(holds: bool, name: str, found: object, wanted: str) -> None:
     if not holds:
-        raise ArgumentError(name, found, wanted)
+        raise ArgumentError(name, found, f"must be {wanted}")
 
 
 def check_tensor(

@@ -1,0 +1,135 @@
+"""Products with int4 and fp8 weights, for every tile that the heuristic can choose."""
+
+from bench.aot_harness.gates import (
+    FITS_SHARED,
+    NO_INT_TO_FLOAT,
+    NO_SPILLS,
+    TENSOR_CORES,
+    WIDE_LOADS,
+    WIDE_STORES,
+    resident,
+)
+from bench.aot_harness.variant import KernelSource, Variant
+from pagefleet_kernels.gpu import fp8_matmul, int4_matmul
+from pagefleet_kernels.gpu.split_k import BLOCK_K, LargestTile, MatmulLaunch, matmul_launch
+
+FLOATS = ("bf16", "fp16")
+SIZES = {"num_rows": "i32", "width": "i32", "x_stride": "i32"}
+GATES = (NO_SPILLS, FITS_SHARED, WIDE_LOADS, TENSOR_CORES)
+FP8_ARCHES = (90, 100)  # sm_80 has no fp8
+
+
+def variants() -> list[Variant]:
+    made = [_int4("bf16", _launch(rows, int4_matmul.TILE), parts=1) for rows in (1, 32)]
+    made += [_int4(element, _launch(1, int4_matmul.TILE), parts=8) for element in FLOATS]
+    made += [_fp8(_launch(rows, fp8_matmul.TILE), parts=1) for rows in (1, 32, 64)]
+    made += [_fp8(_launch(1, fp8_matmul.TILE), parts=8)]
+    return [*made, *(_dequantize(element) for element in FLOATS), _add_parts()]
+
+
+def _launch(num_rows: int, tile: LargestTile) -> MatmulLaunch:
+    return matmul_launch(
+        tile, num_rows=num_rows, in_features=4096, out_features=4096, num_processors=132
+    )
+
+
+def _int4(element: str, launch: MatmulLaunch, *, parts: int) -> Variant:
+    tensors = ("x", "codes", "scales", "zeros", "target")
+    source = KernelSource(
+        function="pagefleet_kernels.gpu.int4_matmul:int4_matmul_kernel",
+        arguments={
+            "x": f"*{element}",
+            "codes": "*u8",
+            "scales": f"*{element}",
+            "zeros": f"*{element}",
+            "target": f"*{element}" if parts == 1 else "*fp32",
+            **SIZES,
+            "num_groups": "i32",
+        },
+        constants={"PARTS": parts, "BLOCK_M": launch.block_m, "BLOCK_N": launch.block_n},
+        aligned=(*tensors, "width", "x_stride", "num_groups"),
+        num_warps=launch.num_warps,
+        num_stages=launch.num_stages,
+    )
+    return Variant(
+        kernel="int4_matmul",
+        variant=_name(element, launch, parts),
+        source=source,
+        gates=(*GATES, NO_INT_TO_FLOAT, resident(2)),
+    )
+
+
+def _fp8(launch: MatmulLaunch, *, parts: int) -> Variant:
+    constants = {
+        "PARTS": parts,
+        "BLOCK_M": launch.block_m,
+        "BLOCK_N": launch.block_n,
+        "BLOCK_K": BLOCK_K,
+    }
+    arguments = {"x": "*bf16", "codes": "*fp8e4nv", **SIZES, "depth": "i32"}
+    arguments["target"] = "*bf16" if parts == 1 else "*fp32"
+    if parts == 1:
+        arguments["scales"] = "*fp32"
+    tensors = ("x", "codes", "target", *(("scales",) if parts == 1 else ()))
+    source = KernelSource(
+        function="pagefleet_kernels.gpu.fp8_matmul:fp8_matmul_kernel",
+        arguments=arguments,
+        constants={**constants, **({} if parts == 1 else {"scales": None})},
+        aligned=(*tensors, "width", "x_stride", "depth"),
+        num_warps=launch.num_warps,
+        num_stages=launch.num_stages,
+    )
+    return Variant(
+        kernel="fp8_matmul",
+        variant=_name("bf16", launch, parts),
+        source=source,
+        gates=(*GATES, resident(2)),
+        arches=FP8_ARCHES,
+    )
+
+
+def _name(element: str, launch: MatmulLaunch, parts: int) -> str:
+    return f"{element} {launch.block_m}x{launch.block_n} parts={'1' if parts == 1 else 'n'}"
+
+
+def _dequantize(element: str) -> Variant:
+    source = KernelSource(
+        function="pagefleet_kernels.gpu.int4_matmul:dequantize_int4_kernel",
+        arguments={
+            "codes": "*u8",
+            "scales": f"*{element}",
+            "zeros": f"*{element}",
+            "target": f"*{element}",
+            "width": "i32",
+            "num_groups": "i32",
+        },
+        constants={"BLOCK": int4_matmul.DEQUANTIZE_ROWS},
+        aligned=("codes", "scales", "zeros", "target", "width", "num_groups"),
+    )
+    return Variant(
+        kernel="dequantize_int4",
+        variant=element,
+        source=source,
+        gates=(NO_SPILLS, FITS_SHARED, NO_INT_TO_FLOAT, WIDE_LOADS, WIDE_STORES),
+    )
+
+
+def _add_parts() -> Variant:
+    source = KernelSource(
+        function="pagefleet_kernels.gpu.split_k:add_parts_kernel",
+        arguments={
+            "parts": "*fp32",
+            "scales": "*fp32",
+            "target": "*bf16",
+            "size": "i32",
+            "width": "i32",
+        },
+        constants={"PARTS": 8, "BLOCK": 1024},
+        aligned=("parts", "scales", "target", "size", "width"),
+    )
+    return Variant(
+        kernel="add_parts",
+        variant="8 parts bf16",
+        source=source,
+        gates=(NO_SPILLS, FITS_SHARED, WIDE_LOADS),
+    )
