@@ -10,11 +10,7 @@ from pagefleet_memory import (
     check_kv_dtype,
     resolve_dtype,
 )
-from pagefleet_memory.parallelism import (
-    layers_per_stage,
-    tensor_parallel_problem,
-    valid_tensor_sizes,
-)
+from pagefleet_memory.engine_split import stage_problem, tensor_problem, tensor_sizes
 
 DEFAULT_NUM_SEQS = {"CPU": 64, "GPU": 256}
 # A step's tokens are what a decoding request waits for: 256 is about 0.4 s of a small CPU model.
@@ -51,9 +47,12 @@ def resolve_limits(
 
 def check_split(config: EngineConfig, shape: ModelShape) -> None:
     """Refuse numbers of ranks and stages that the model cannot be cut into."""
-    layers_per_stage(shape.num_layers, config.pipeline_parallel_size)
-    size = config.tensor_parallel_size
-    problem = tensor_parallel_problem(shape, size)
+    stages = config.pipeline_parallel_size
+    problem = stage_problem(shape, stages)
     if problem is not None:
-        works = ", ".join(map(str, valid_tensor_sizes(shape, shape.num_attention_heads)))
+        raise ConfigError("pipeline_parallel_size", stages, problem)
+    size = config.tensor_parallel_size
+    problem = tensor_problem(shape, size)
+    if problem is not None:
+        works = ", ".join(map(str, tensor_sizes(shape, shape.num_attention_heads)))
         raise ConfigError("tensor_parallel_size", size, f"{problem}; {works} work")

@@ -2,6 +2,7 @@
 
 from pagefleet_memory.batching import context_load, mean_prompt_tokens
 from pagefleet_memory.demand import Demand
+from pagefleet_memory.engine_split import whole_stack, whole_tensors
 from pagefleet_memory.fitting import Candidate
 from pagefleet_memory.host import host_memory_bytes, shm_bytes, startup_seconds
 from pagefleet_memory.kv_cache import blocks_for_tokens, num_kv_blocks
@@ -72,6 +73,8 @@ def _notes(demand: Demand, candidate: Candidate) -> list[str]:
         notes.append("the latent KV cache is kept whole on every tensor-parallel rank")
     if shape.sliding_window:
         notes.append(f"layers with a window of {shape.sliding_window} tokens keep full length")
+    if group.accelerators_per_node > 1 or limits.world_size > 1:
+        notes += [each for each in (whole_tensors(shape), whole_stack(shape)) if each]
     if shape.quantization and limits.world_size > 1:
         notes.append("engines of this version split no quantized weights: one GPU a replica works")
     if limits.kv_cache_dtype == "int4":

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from pagefleet_memory.engine_split import stage_problem, tensor_sizes
 from pagefleet_memory.model_shape import ModelShape
-from pagefleet_memory.parallelism import valid_tensor_sizes
 from pagefleet_memory.workload import NodeGroup, Pins
 
 _STAGES_IN_A_NODE = (1, 2, 4, 8)
@@ -38,7 +38,7 @@ def group_options(shape: ModelShape, group: NodeGroup, pins: Pins) -> tuple[Opti
     else:
         options = [
             option
-            for tp in valid_tensor_sizes(shape, group.accelerators_per_node)
+            for tp in tensor_sizes(shape, group.accelerators_per_node)
             for option in _stage_options(tp, shape, group)
         ]
     kept = [option for option in options if _allowed(option, pins)]
@@ -52,7 +52,7 @@ def _stage_options(tp: int, shape: ModelShape, group: NodeGroup) -> list[Option]
     inside = {pp for pp in (*_STAGES_IN_A_NODE, per_node) if pp <= per_node}
     options = [Option(tp, pp, 1) for pp in sorted(inside)]
     options += [Option(tp, per_node * nodes, nodes) for nodes in range(2, most_nodes + 1)]
-    return [option for option in options if option.pipeline_parallel_size <= shape.num_layers]
+    return [option for option in options if not stage_problem(shape, option.pipeline_parallel_size)]
 
 
 def _allowed(option: Option, pins: Pins) -> bool:

@@ -54,12 +54,6 @@ def tensor_parallel_problem(shape: ModelShape, tensor_parallel_size: int) -> str
     return None
 
 
-def valid_tensor_sizes(shape: ModelShape, largest: int) -> tuple[int, ...]:
-    """All TP sizes up to `largest` that the model allows, ascending."""
-    sizes = range(1, min(largest, shape.num_attention_heads) + 1)
-    return tuple(size for size in sizes if tensor_parallel_problem(shape, size) is None)
-
-
 def _mlp_widths(shape: ModelShape) -> tuple[tuple[str, int], ...]:
     """The widths that tensor parallelism splits in the MLPs that the layers have."""
     dense = any(kind.weights.mlp for kind in shape.layer_kinds)

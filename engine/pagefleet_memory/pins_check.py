@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pagefleet_memory.demand import Demand
-from pagefleet_memory.parallelism import tensor_parallel_problem
+from pagefleet_memory.engine_split import stage_problem, tensor_problem
 from pagefleet_memory.units import format_bytes
 from pagefleet_memory.workload import NodeGroup, Pins
 
@@ -19,12 +19,14 @@ def invalid_pin(demand: Demand, groups: Sequence[NodeGroup]) -> str | None:
         )
     tensor = pins.tensor_parallel_size
     if tensor is not None:
-        problem = tensor_parallel_problem(shape, tensor)
+        problem = tensor_problem(shape, tensor)
         if problem:
             return f"tensor_parallel_size {tensor}: {problem}"
     stages = pins.pipeline_parallel_size
-    if stages is not None and stages > shape.num_layers:
-        return f"pipeline_parallel_size {stages} is above the model's {shape.num_layers} layers"
+    if stages is not None:
+        problem = stage_problem(shape, stages)
+        if problem:
+            return f"pipeline_parallel_size {stages}: {problem}"
     return _invalid_batch(pins) or _invalid_memory(pins, groups)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from pagefleet_memory.demand import Demand
+from pagefleet_memory.engine_split import whole_stack, whole_tensors
 from pagefleet_memory.nearest import nearest_changes
 from pagefleet_memory.plan_types import Refusal, Rejection
 from pagefleet_memory.workload import NodeGroup
@@ -19,7 +20,9 @@ def refuse_unfit(
     if not short:
         return Refusal(rejected[0].reason, rejected[0].message, changes)
     closest = min(short, key=lambda item: item.short_by_bytes or 0)
-    return Refusal("DoesNotFit", f"{closest.option} {closest.message}", changes)
+    unsplit = [each for each in (whole_tensors(demand.shape), whole_stack(demand.shape)) if each]
+    message = "; ".join((f"{closest.option} {closest.message}", *unsplit))
+    return Refusal("DoesNotFit", message, changes)
 
 
 def refuse_invalid(demand: Demand, groups: Sequence[NodeGroup], problem: str) -> Refusal:

@@ -3,11 +3,8 @@
 import pytest
 
 from pagefleet_memory import LimitError
-from pagefleet_memory.parallelism import (
-    layers_per_stage,
-    tensor_parallel_problem,
-    valid_tensor_sizes,
-)
+from pagefleet_memory.engine_split import tensor_sizes
+from pagefleet_memory.parallelism import layers_per_stage, tensor_parallel_problem
 from tests.memory.memory_builders import LLAMA_3_8B, SMOLLM2_135M, shape
 
 
@@ -48,13 +45,13 @@ from tests.memory.memory_builders import LLAMA_3_8B, SMOLLM2_135M, shape
         ),
     ],
 )
-def test_invalid_tensor_sizes_say_why(changes: dict[str, object], tensor: int, named: str) -> None:
+def test_intensor_sizes_say_why(changes: dict[str, object], tensor: int, named: str) -> None:
     problem = tensor_parallel_problem(shape(LLAMA_3_8B, **changes), tensor)
     assert problem is not None and named in problem
 
 
-def test_valid_tensor_sizes_of_nine_heads() -> None:
-    assert valid_tensor_sizes(shape(SMOLLM2_135M), 8) == (1, 3)
+def test_tensor_sizes_of_nine_heads() -> None:
+    assert tensor_sizes(shape(SMOLLM2_135M), 8) == (1, 3)
 
 
 def test_remainder_layers_go_to_middle_stages() -> None:

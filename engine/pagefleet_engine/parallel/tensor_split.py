@@ -83,14 +83,19 @@ class _Splitter:
     def _split_columns(self, name: str, linear: nn.Linear) -> None:
         size = linear.out_features
         if name.rpartition(".")[2] in _KV_PROJECTIONS:
-            num_heads = self._model.config.num_key_value_heads
-            part = head_share(size, num_heads, self._rank, self._size)
+            part = head_share(size, self._num_kv_heads(), self._rank, self._size)
         else:
             part = share(size, self._rank, self._size)
         local = _meta_linear(linear.in_features, part[1] - part[0], like=linear)
         self._model.set_submodule(name, local)
         for attribute, _ in local.named_parameters():
             self._pieces[f"{name}.{attribute}"] = Piece(f"{name}.{attribute}", 0, (part,))
+
+    def _num_kv_heads(self) -> int:
+        try:
+            return int(self._model.config.num_key_value_heads)
+        except (AttributeError, RuntimeError) as error:
+            raise self._refusal("its layers differ in their key-value heads") from error
 
     def _split_rows(self, name: str, linear: nn.Linear) -> None:
         part = share(linear.in_features, self._rank, self._size)
