@@ -9,7 +9,7 @@ from bench.aot_harness.gates import (
     WIDE_STORES,
     resident,
 )
-from bench.aot_harness.variant import KernelSource, Variant
+from bench.aot_harness.variant import Gate, KernelSource, Variant
 from pagefleet_kernels.gpu import fp8_matmul, int4_matmul
 from pagefleet_kernels.gpu.split_k import BLOCK_K, LargestTile, MatmulLaunch, matmul_launch
 
@@ -66,7 +66,7 @@ def _int4(
         kernel="int4_matmul",
         variant=f"{_name(element, launch, parts)}{_special(group, has_zeros)}",
         source=source,
-        gates=(*GATES, NO_INT_TO_FLOAT, resident(2)),
+        gates=(*_int4_gates(group), NO_INT_TO_FLOAT, resident(2)),
     )
 
 
@@ -101,6 +101,11 @@ def _fp8(launch: MatmulLaunch, *, parts: int) -> Variant:
 
 def _name(element: str, launch: MatmulLaunch, parts: int) -> str:
     return f"{element} {launch.block_m}x{launch.block_n} parts={'1' if parts == 1 else 'n'}"
+
+
+def _int4_gates(group: int) -> tuple[Gate, ...]:
+    """A step of small groups has fewer bytes than its threads can load at their widest."""
+    return GATES if group == 128 else tuple(gate for gate in GATES if gate is not WIDE_LOADS)
 
 
 def _special(group: int, has_zeros: bool) -> str:
