@@ -9,7 +9,11 @@ from pagefleet_kernels.kv_layout import KV_MODES, KVLayout, LayerKVShape
 from pagefleet_kernels.kv_pool import KVPool, LayerCache
 from pagefleet_kernels.metadata import AttentionMetadata, DeviceLengths
 from pagefleet_kernels.paged_attention import PagedAttention
-from pagefleet_kernels.quantized_matmul import QuantizedWeight, quantized_matmul
+from pagefleet_kernels.quantized_matmul import (
+    QuantizedWeight,
+    quantized_matmul,
+    warm_up_quantized_matmul,
+)
 from pagefleet_kernels.store_kv import KVWriter, store_kv
 
 __all__ = [
@@ -33,4 +37,5 @@ __all__ = [
     "repack_awq",
     "repack_gptq",
     "store_kv",
+    "warm_up_quantized_matmul",
 ]

@@ -15,11 +15,21 @@ _FP8_UNIT = 16  # inputs that the fp8 kernel loads at a time
 
 def quantized_matmul(x: torch.Tensor, weight: QuantizedWeight) -> torch.Tensor:
     """[num_tokens, in_features] to [num_tokens, out_features], in x's type."""
-    if x.device.type == "cuda":
-        capability = traits_of(x.device).capability
-        if has_kernel(weight, x.dtype, capability=capability):
-            return _by_kernel(x, weight)
+    if x.device.type == "cuda" and _has_kernel_here(weight, x.dtype, x.device):
+        return _by_kernel(x, weight)
     return unpacked_matmul(x, weight)
+
+
+def warm_up_quantized_matmul(weight: QuantizedWeight, dtype: torch.dtype) -> int:
+    """Compile what products with it launch on its device; returns how many were computed."""
+    device = weight.codes.device
+    if device.type != "cuda":
+        return 0
+    if isinstance(weight, Fp8BlockWeight) or not _has_kernel_here(weight, dtype, device):
+        return 0
+    from pagefleet_kernels.gpu.matmul_warm_up import warm_up_matmul
+
+    return warm_up_matmul(weight, dtype=dtype)
 
 
 def unpacked_matmul(x: torch.Tensor, weight: QuantizedWeight) -> torch.Tensor:
@@ -38,6 +48,10 @@ def has_kernel(weight: QuantizedWeight, dtype: torch.dtype, *, capability: int) 
     if isinstance(weight, Fp8Weight):
         return capability >= FIRST_CAPABILITY and weight.in_features % _FP8_UNIT == 0
     return True
+
+
+def _has_kernel_here(weight: QuantizedWeight, dtype: torch.dtype, device: torch.device) -> bool:
+    return has_kernel(weight, dtype, capability=traits_of(device).capability)
 
 
 def _by_kernel(x: torch.Tensor, weight: QuantizedWeight) -> torch.Tensor:

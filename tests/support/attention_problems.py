@@ -70,8 +70,7 @@ def problem(
         tables[index, :count] = mine
         generator = torch.Generator().manual_seed(seq_len)
         key, value = (
-            torch.randn(seq_len, heads[1], width, generator=generator).to(dtype)
-            for width in widths
+            torch.randn(seq_len, heads[1], width, generator=generator).to(dtype) for width in widths
         )
         position = torch.arange(seq_len)
         slots = mine[position // block_size] * block_size + position % block_size
@@ -132,9 +131,7 @@ def relative_error(found: torch.Tensor, exact: torch.Tensor) -> float:
     return float((found.double() - exact).norm() / exact.norm())
 
 
-def _exact(
-    given: Problem, pairs: list[tuple[torch.Tensor, torch.Tensor] | None]
-) -> torch.Tensor:
+def _exact(given: Problem, pairs: list[tuple[torch.Tensor, torch.Tensor] | None]) -> torch.Tensor:
     starts, out = given.metadata.query_starts, []
     for index, pair in enumerate(pairs):
         query = given.query[starts[index] : starts[index + 1]]

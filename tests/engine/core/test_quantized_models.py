@@ -7,7 +7,6 @@ tests of their own (`tests/kernels_triton/`), and expert weights, which are refu
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,53 +20,18 @@ from pagefleet_engine.models.skeleton import build_on_meta
 from pagefleet_engine.parallel.pieces import Piece
 from pagefleet_engine.parallel.weights import Checkpoint
 from tests.support.parallel_engine import assert_same, generate, open_llm, save_model
-from tests.support.quantized_checkpoint import Form, fp8, int4, save_quantized
+from tests.support.quantized_checkpoint import Form, save_quantized
+from tests.support.quantized_forms import BLOCKS, FORMS, SIZES, awq, compressed, gptq
 
-SIZES: dict[str, Any] = {
-    "hidden_size": 128,
-    "intermediate_size": 256,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "head_dim": 64,
-    "num_hidden_layers": 2,
-}
-
-
-def _compressed(strategy: str, **weights: Any) -> dict[str, Any]:
-    weights = {"num_bits": 8, "type": "float", "strategy": strategy, "symmetric": True, **weights}
-    return {
-        "quant_method": "compressed-tensors",
-        "format": "float-quantized",
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
-        "ignore": ["lm_head"],
-    }
-
-
-def _awq(group: int, **section: Any) -> Form:
-    section = {"quant_method": "awq", "bits": 4, "group_size": group, "version": "gemm", **section}
-    return Form(section, int4(group, symmetric=False, layout="awq"))
-
-
-def _gptq(group: int, *, symmetric: bool, form: str = "gptq", **section: Any) -> Form:
-    section = {"quant_method": "gptq", "bits": 4, "group_size": group, "desc_act": False, **section}
-    section |= {"sym": symmetric, "checkpoint_format": form}
-    layout = form.replace("_", "-")
-    return Form(section, int4(group, symmetric=symmetric, layout=layout))
-
-
-BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-FORMS = {
-    "awq-128": _awq(128),
-    "awq-32": _awq(32),
-    "gptq-symmetric": _gptq(64, symmetric=True),
-    "gptq-asymmetric": _gptq(128, symmetric=False),
-    "gptq-v2": _gptq(32, symmetric=False, form="gptq_v2"),
-    "fp8-tensor": Form({"quant_method": "fp8", "activation_scheme": "static"}, fp8("tensor")),
-    "fp8-block": Form(BLOCKS, fp8("block", scale_name="weight_scale_inv")),
-    "channel": Form(_compressed("channel"), fp8("channel")),
-    "block": Form(_compressed("block", block_structure=[128, 128]), fp8("block")),
-    "modelopt": Form({"quant_method": "modelopt", "quant_algo": "FP8"}, fp8("tensor")),
-}
+# One of each way to read; the others differ from these in their names.
+THROUGH_THE_ENGINE = (
+    "awq-32",
+    "gptq-symmetric",
+    "gptq-asymmetric",
+    "fp8-tensor",
+    "fp8-block",
+    "channel",
+)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +40,7 @@ def floats(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("floats"), "qwen2", **SIZES)
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", THROUGH_THE_ENGINE)
 def test_a_quantized_model_gives_the_tokens_of_its_rounded_weights(
     name: str, floats: Path, tmp_path: Path
 ) -> None:
@@ -144,9 +108,12 @@ def _read(
     for name in halved:
         linear = model.get_submodule(name)
         assert isinstance(linear, torch.nn.Linear)
-        sizes = [linear.in_features, linear.out_features]
-        sizes[1 - pieces[f"{name}.weight"].dim] //= 2
-        model.set_submodule(name, torch.nn.Linear(*sizes, device="meta"))
+        inputs, outputs = linear.in_features, linear.out_features
+        if pieces[f"{name}.weight"].dim == 0:
+            outputs //= 2
+        else:
+            inputs //= 2
+        model.set_submodule(name, torch.nn.Linear(inputs, outputs, device="meta"))
     assert shape.quantization is not None
     checkpoint, device = Checkpoint(folder), torch.device("cpu")
     read_quantized_linears(model, checkpoint, pieces, shape.quantization, device=device)
@@ -177,19 +144,19 @@ def test_a_part_that_cuts_through_a_group_is_refused(
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes weights"),
         ({"quant_method": "mxfp4"}, "mxfp4 weights"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "modelopt NVFP4 weights"),
-        (_gptq(128, symmetric=True, desc_act=True).section, "gptq desc_act true weights"),
-        (_gptq(128, symmetric=True, bits=8).section, "gptq 8-bit weights"),
-        (_awq(128, version="gemv").section, "awq version gemv weights"),
-        (_awq(-1).section, "awq group_size -1 weights"),
+        (gptq(128, symmetric=True, desc_act=True).section, "gptq desc_act true weights"),
+        (gptq(128, symmetric=True, bits=8).section, "gptq 8-bit weights"),
+        (awq(128, version="gemv").section, "awq version gemv weights"),
+        (awq(-1).section, "awq group_size -1 weights"),
         ({**BLOCKS, "weight_block_size": [64, 64]}, r"fp8 weight_block_size \[64, 64\] weights"),
         (
-            {**_compressed("channel", type="int"), "format": "int-quantized"},
+            {**compressed("channel", type="int"), "format": "int-quantized"},
             "compressed-tensors int-quantized weights",
         ),
     ],
 )
 def test_what_the_engine_does_not_read_is_refused_by_its_field(
-    section: dict[str, Any], words: str, floats: Path, tmp_path: Path
+    section: dict[str, object], words: str, floats: Path, tmp_path: Path
 ) -> None:
     config = json.loads((floats / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
