@@ -38,6 +38,10 @@ unit: dev model ## unit tests: no cluster, no GPU, no network
 kernels: dev ## interpreter and ahead-of-time tiers of the Triton kernels
 	OMP_NUM_THREADS=1 $(PY) -m pytest tests/kernels_triton -n 2 --dist loadfile
 
+.PHONY: gpu-check
+gpu-check: ## kernels and engine on the GPU of this machine, in 8 minutes; needs the clone alone
+	$(PYTHON) bench/gpu_check.py
+
 .PHONY: lint
 lint: dev ## ruff, formatting and the import arrows
 	$(VENV)/bin/ruff check .

@@ -28,7 +28,7 @@ from pagefleet_kernels.gpu.constants import (
     scales_of,
     shape_of,
 )
-from pagefleet_kernels.gpu.launch import TileLaunch, decode_tile, prefill_tile
+from pagefleet_kernels.gpu.launch import AttentionShape, TileLaunch, decode_tile, prefill_tile
 from pagefleet_kernels.kv_pool import LayerCache
 
 NUM_HEADS, NUM_KV_HEADS = 32, 8
@@ -58,8 +58,9 @@ def variants() -> list[Variant]:
 def _decode() -> Iterator[Variant]:
     for mode, width, v_width in _layers():
         yield _decode_variant(mode, (width, v_width))
-    for mode in MODES:
-        yield _decode_variant(mode, (128, 128), query_len=SPECULATIVE_QUERY)
+    for mode in MODES:  # the largest row tile
+        for width in (128, 256):
+            yield _decode_variant(mode, (width, width), query_len=SPECULATIVE_QUERY)
     yield _decode_variant("bfloat16", (128, 128), features=FEATURES)
     yield _decode_variant("int8", (128, 128), features=FEATURES)
     yield _decode_variant("float16", (128, 128), dtype="float16")
@@ -87,10 +88,11 @@ def _decode_variant(
     features: tuple[str, ...] = (),
 ) -> Variant:
     cache = one_block(mode, widths, NUM_KV_HEADS)
-    tile = decode_tile(shape_of(NUM_HEADS, getattr(torch, dtype), cache), query_len=query_len)
-    source = _source(cache, tile, dtype=dtype, is_prefill=False, features=features)
+    shape = shape_of(NUM_HEADS, getattr(torch, dtype), cache)
+    tile = decode_tile(shape, query_len=query_len)
+    source = _source(cache, shape, tile, is_prefill=False, features=features)
     name = _name(mode, widths, dtype, features) + (f"-q{query_len}" if query_len > 1 else "")
-    gates = (*_gates(mode), *(() if query_len > 1 else (resident(LEAST_RESIDENT),)))
+    gates = (*_gates(mode, features), *(() if query_len > 1 else (resident(LEAST_RESIDENT),)))
     return Variant(
         kernel="decode", variant=name, source=source, gates=gates, arches=arches_of(mode)
     )
@@ -110,16 +112,18 @@ def _prefill_variants(
     for arch in arches_of(mode):
         tiles.setdefault(prefill_tile(shape, capability=arch), []).append(arch)
     for tile, arches in tiles.items():
-        source = _source(cache, tile, dtype=dtype, is_prefill=True, features=features)
+        source = _source(cache, shape, tile, is_prefill=True, features=features)
         name = f"{_name(mode, widths, dtype, features)}-m{tile.block_m}x{tile.tile}"
-        gates = (*_gates(mode), WGMMA)
+        gates = (*_gates(mode, features), WGMMA)
         yield Variant(
             kernel="prefill", variant=name, source=source, gates=gates, arches=tuple(arches)
         )
 
 
-def _gates(mode: str) -> tuple[Gate, ...]:
-    return ALWAYS if mode in ("bfloat16", "float16") else (*ALWAYS, NO_INT_TO_FLOAT)
+def _gates(mode: str, features: tuple[str, ...]) -> tuple[Gate, ...]:
+    """Slopes turn positions into numbers; otherwise codes would be all that is converted."""
+    is_converting = mode in ("bfloat16", "float16") or "SLOPES" in features
+    return ALWAYS if is_converting else (*ALWAYS, NO_INT_TO_FLOAT)
 
 
 def _name(mode: str, widths: tuple[int, int], dtype: str, features: tuple[str, ...]) -> str:
@@ -130,13 +134,13 @@ def _name(mode: str, widths: tuple[int, int], dtype: str, features: tuple[str, .
 
 def _source(
     cache: LayerCache,
+    shape: AttentionShape,
     tile: TileLaunch,
     *,
-    dtype: str,
     is_prefill: bool,
     features: tuple[str, ...],
 ) -> KernelSource:
-    views = read_views(cache)
+    views, dtype = read_views(cache), shape.dtype
     per_head = {
         "sinks_ptr": pointer(dtype) if "SINKS" in features else None,
         "slopes_ptr": pointer("float32") if "SLOPES" in features else None,
@@ -157,7 +161,7 @@ def _source(
     optional = (*per_head, "k_scale_ptr", "v_scale_ptr")
     constants: dict[str, Constant] = {
         **{name: None for name in optional if name not in there},
-        **attention_constants(cache, shape_of(NUM_HEADS, getattr(torch, dtype), cache)),
+        **attention_constants(cache, shape),
         **{f"HAS_{name}": name in features for name in FEATURES},
         "BLOCK_M": tile.block_m,
         "TILE": tile.tile,

@@ -1,13 +1,13 @@
 """The merge of split attention's partial results."""
 
+import torch
+
 from bench.aot_harness.attention import LEAST_RESIDENT, NUM_HEADS, NUM_KV_HEADS
 from bench.aot_harness.caches import HEAD_DIMS, one_block
 from bench.aot_harness.gates import FITS_SHARED, NO_SPILLS, WIDE_LOADS, resident
 from bench.aot_harness.variant import KernelSource, Variant
 from pagefleet_kernels.gpu.constants import shape_of
 from pagefleet_kernels.gpu.launch import MOST_SPLITS, power_of_two, reduce_heads
-
-import torch
 
 POINTERS = {
     "out_ptr": "*bf16",

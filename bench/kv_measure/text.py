@@ -4,7 +4,7 @@ All modes go through the text side by side, in chunks as a prompt does in the en
 written to the mode's cache and reads everything before it from there.
 """
 
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +13,10 @@ import torch.nn.functional as F
 from transformers import AutoTokenizer, PreTrainedModel
 
 from pagefleet_engine.model_runner import run_model
-from pagefleet_engine.models.attention import PagedLayers, ShapeRecorder, attach
+from pagefleet_engine.models.attention import PagedLayers, UseRecorder, attach
 from pagefleet_engine.models.checkpoint import read_shape
 from pagefleet_engine.models.loader import load_model
 from pagefleet_kernels import KV_MODES, AttentionMetadata, KVLayout, KVPool, open_backend
-from pagefleet_kernels.kv_layout import LayerKVShape
 
 TEXT = Path(__file__).with_name("alice.txt")
 BASELINE = "bfloat16"
@@ -79,14 +78,12 @@ class _Reader:
         return torch.log_softmax(logits.float(), dim=-1)
 
 
-def measure_text(
-    folder: Path, *, dtype: torch.dtype, report: Callable[[str], None]
-) -> tuple[list[TextRow], int]:
-    """A row per mode, and the number of tokens that were predicted."""
+def measure_text(folder: Path) -> tuple[list[TextRow], int]:
+    """A row per mode, computed in float32, and the number of tokens that were predicted."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     token_ids = torch.tensor(tokenizer(TEXT.read_text(encoding="utf-8"))["input_ids"])
     model = load_model(
-        folder, dtype=dtype, device=torch.device("cpu"), max_model_len=len(token_ids)
+        folder, dtype=torch.float32, device=token_ids.device, max_model_len=len(token_ids)
     )
     layouts = {mode: _layout(model, mode) for mode in KV_MODES}
     num_blocks = -(-len(token_ids) // BLOCK_SIZE)
@@ -94,16 +91,13 @@ def measure_text(
         mode: _Reader(model, KVPool(layout, num_blocks=num_blocks, device=token_ids.device))
         for mode, layout in layouts.items()
     }
-    sums = _read_text(readers, token_ids, report)
+    sums = _read_text(readers, token_ids)
     _check_bytes(folder, layouts)
-    return [_row(layouts[mode], sums[mode], sums[BASELINE]) for mode in KV_MODES], len(
-        token_ids
-    ) - 1
+    rows = [_row(layouts[mode], sums[mode], sums[BASELINE]) for mode in KV_MODES]
+    return rows, sums[BASELINE].count
 
 
-def _read_text(
-    readers: dict[str, _Reader], token_ids: torch.Tensor, report: Callable[[str], None]
-) -> dict[str, _Sums]:
+def _read_text(readers: dict[str, _Reader], token_ids: torch.Tensor) -> dict[str, _Sums]:
     sums = {mode: _Sums() for mode in readers}
     for start in range(0, len(token_ids) - 1, CHUNK):
         following = token_ids[start + 1 : start + 1 + CHUNK]
@@ -112,17 +106,17 @@ def _read_text(
         for mode, reader in readers.items():
             again = baseline if mode == BASELINE else reader.read(chunk, start)
             sums[mode].add(again, baseline, following)
-        report(f"{start + len(chunk)} of {len(token_ids) - 1} tokens")
+        print(f"{start + len(chunk)} of {len(token_ids) - 1} tokens", file=sys.stderr)
     return sums
 
 
 @torch.inference_mode()
 def _layout(model: PreTrainedModel, mode: str) -> KVLayout:
-    recorder = ShapeRecorder()
+    recorder = UseRecorder()
     attach(model, recorder)
     first = torch.tensor([0])
     run_model(model, first, first, first)
-    layers: tuple[LayerKVShape, ...] = tuple(recorder.shapes[i] for i in sorted(recorder.shapes))
+    layers = tuple(recorder.layers[index].shape for index in sorted(recorder.layers))
     return KVLayout(mode=mode, block_size=BLOCK_SIZE, layers=layers)
 
 

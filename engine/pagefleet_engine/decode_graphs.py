@@ -14,6 +14,7 @@ import torch
 from pagefleet_engine.models.attention import PagedLayers
 from pagefleet_engine.step_tensors import StepTensors
 from pagefleet_kernels import AttentionMetadata, DeviceLengths
+from pagefleet_memory import EngineLimits
 
 logger = logging.getLogger(__name__)
 
@@ -129,3 +130,33 @@ class DecodeGraphs:
         if len(step.rows) == count:
             return logits[:count]
         return logits[step.rows.to(logits.device)]
+
+
+def capture_decoding(
+    forward: Forward,
+    layers: PagedLayers,
+    limits: EngineLimits,
+    *,
+    device: torch.device,
+    capture: Capture,
+) -> DecodeGraphs | None:
+    """Graphs of all sizes; None where decoding has to run without.
+
+    Several ranks do: the collectives between them are not captured.
+    """
+    if limits.enforce_eager or limits.world_size > 1:
+        return None
+    sizes = capture_sizes(limits.max_num_seqs)
+    buffers = DecodeBuffers(
+        most=sizes[-1],
+        max_model_len=limits.max_model_len,
+        block_size=limits.block_size,
+        device=device,
+    )
+    graphs = DecodeGraphs(forward, layers, buffers)
+    try:
+        graphs.capture(sizes, capture)
+    except RuntimeError as error:
+        logger.warning("decoding runs without CUDA graphs, which this model refuses: %s", error)
+        return None
+    return graphs

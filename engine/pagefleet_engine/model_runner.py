@@ -1,9 +1,5 @@
 """ModelRunner: turns a scheduled step into tensors, runs the model and samples."""
 
-import logging
-import time
-from collections.abc import Iterable
-
 import torch
 from transformers import PreTrainedModel
 
@@ -18,8 +14,6 @@ from pagefleet_engine.models.attention import PagedLayers
 from pagefleet_engine.sampler import Sampler
 from pagefleet_engine.step_tensors import StepTensors
 
-logger = logging.getLogger(__name__)
-
 
 class ModelRunner:
     """The executor of one rank in this process."""
@@ -28,7 +22,7 @@ class ModelRunner:
         self, *, forward: Forward, layers: PagedLayers, sampler: Sampler, device: torch.device
     ) -> None:
         self._forward = forward
-        self._layers = layers
+        self.layers = layers
         self._sampler = sampler
         self._block_size = layers.pool.layout.block_size
         self._device = device
@@ -36,7 +30,7 @@ class ModelRunner:
 
     @property
     def kv_cache_bytes(self) -> int:
-        return self._layers.pool.num_bytes
+        return self.layers.pool.num_bytes
 
     def forget(self, request_id: str) -> None:
         self._sampler.forget(request_id)
@@ -47,14 +41,7 @@ class ModelRunner:
     def close(self) -> None:
         """There is no other process."""
 
-    def warm_up(self, steps: Iterable[StepInputs]) -> None:
-        """Compile what these steps launch; their keys and values land in blocks of nobody."""
-        started = time.perf_counter()
-        for inputs in steps:
-            self.compute(inputs).cpu()
-        logger.info("compiled and ran all kernels in %.1f s", time.perf_counter() - started)
-
-    def use_graphs(self, graphs: DecodeGraphs) -> None:
+    def use_graphs(self, graphs: DecodeGraphs | None) -> None:
         """Replay decoding steps from now on, where a captured size holds them."""
         self._graphs = graphs
 
@@ -70,7 +57,7 @@ class ModelRunner:
         if self._graphs is not None and size is not None:
             return self._graphs.replay(step, size)
         step = step.to(self._device)
-        self._layers.begin(step.metadata)
+        self.layers.begin(step.metadata)
         return self._forward(step.token_ids, step.positions, step.rows)
 
     @torch.inference_mode()

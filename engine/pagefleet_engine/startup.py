@@ -64,6 +64,7 @@ def build_engine_core(
     eos = eos_token_ids(config.model_path)
     sampler = Sampler(seed=config.seed, eos_token_ids=eos)
     runner = worker.make_runner(profile, num_blocks=sizing.num_blocks, sampler=sampler)
+    worker.prepare(runner, profile)
     pool_bytes = runner.kv_cache_bytes
     loaded = LoadedModel(
         executor=runner,

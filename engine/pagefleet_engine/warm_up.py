@@ -1,51 +1,68 @@
-"""Warm-up: steps that reach every kernel variant of a configuration before the first request.
+"""Warm-up on a GPU: what is compiled or allocated once must not stall the first requests."""
 
-Compiled during a request, a variant would stall all that run. Attention is launched by the tokens
-of a sequence (up to 8 decode, rounded up to a power of two) and by how often a sequence's keys are
-split, at most once per 1024 and most often where it is alone.
-"""
-
+import logging
 from array import array
+from collections.abc import Sequence
+
+import torch
 
 from pagefleet_engine.executor import StepInputs
+from pagefleet_engine.models.attention import LayerUse
+from pagefleet_kernels import KVPool
 from pagefleet_memory import EngineLimits
 
-DECODING_TOKENS = (1, 2, 4, 8)
-SPLIT_TOKENS = 1024
+logger = logging.getLogger(__name__)
+
+MOST_DECODE_QUERY = 8  # a chunk of a prompt can be as short as a decoding step
+
+
+def compile_attention(
+    layers: Sequence[LayerUse], pool: KVPool, limits: EngineLimits, *, dtype: torch.dtype
+) -> None:
+    """Compile every Triton kernel that steps within these limits can reach."""
+    # Imported here: a CPU does without triton.
+    from pagefleet_kernels.gpu.device import traits_of
+    from pagefleet_kernels.gpu.reachable import Limits
+    from pagefleet_kernels.gpu.warm_up import AttentionLayer, warm_up
+
+    traits = traits_of(pool.records.device)
+    done = warm_up(
+        [
+            AttentionLayer(
+                cache=pool.layer(index),
+                num_heads=use.num_heads,
+                window=use.options.window,
+                softcap=use.options.softcap,
+                sinks=use.options.sinks,
+            )
+            for index, use in enumerate(layers)
+        ],
+        dtype=dtype,
+        limits=Limits(
+            max_num_seqs=limits.max_num_seqs,
+            max_model_len=limits.max_model_len,
+            most_decode_query=min(MOST_DECODE_QUERY, limits.max_num_batched_tokens),
+            is_deterministic=False,
+            num_processors=traits.num_processors,
+            capability=traits.capability,
+        ),
+    )
+    logger.info("compiled %d attention kernels in %.1f s", done.kernels, done.seconds)
 
 
 def warm_up_steps(limits: EngineLimits, *, num_blocks: int) -> list[StepInputs]:
-    """Steps of one sequence each, and one of as many as may run."""
-    block_size, most_tokens = limits.block_size, limits.max_num_batched_tokens
-    longest = min(limits.max_model_len, num_blocks * block_size)
-    steps = [
-        _step(1, count, seq_len, block_size)
-        for count in sorted({*DECODING_TOKENS, min(most_tokens, longest)})
-        for seq_len in _lengths(longest)
-        if count <= min(seq_len, most_tokens)
+    """A prompt as long as one step takes, and a token behind it, in blocks of nobody."""
+    block_size = limits.block_size
+    longest = min(limits.max_model_len, num_blocks * block_size) - 1
+    prompt = max(1, min(limits.max_num_batched_tokens, longest))
+    table = array("q", range(min(num_blocks, -(-(prompt + 1) // block_size))))
+    return [
+        StepInputs(
+            token_ids=[0] * count,
+            num_computed=[start],
+            num_tokens=[count],
+            block_tables=[table],
+            rows=[count - 1],
+        )
+        for start, count in ((0, prompt), (prompt, 1))
     ]
-    return [*steps, _step(min(limits.max_num_seqs, num_blocks, most_tokens), 1, 1, block_size)]
-
-
-def _lengths(longest: int) -> list[int]:
-    """Up to the longest: 1, a length in no need of splits, and its doubles."""
-    lengths = {1, longest}
-    length = SPLIT_TOKENS
-    while length < longest:
-        lengths.add(length)
-        length *= 2
-    return sorted(lengths)
-
-
-def _step(num_seqs: int, num_tokens: int, seq_len: int, block_size: int) -> StepInputs:
-    """The last tokens of sequences of one length, in blocks of their own from the first on."""
-    blocks = -(-seq_len // block_size)
-    return StepInputs(
-        token_ids=[0] * (num_seqs * num_tokens),
-        num_computed=[seq_len - num_tokens] * num_seqs,
-        num_tokens=[num_tokens] * num_seqs,
-        block_tables=[
-            array("q", range(index * blocks, (index + 1) * blocks)) for index in range(num_seqs)
-        ],
-        rows=[(index + 1) * num_tokens - 1 for index in range(num_seqs)],
-    )

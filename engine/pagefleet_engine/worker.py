@@ -9,22 +9,21 @@ import torch
 from transformers import PreTrainedModel
 
 from pagefleet_engine.cuda_capture import CudaCapture
-from pagefleet_engine.decode_graphs import DecodeBuffers, DecodeGraphs, Forward, capture_sizes
+from pagefleet_engine.decode_graphs import Forward, capture_decoding
 from pagefleet_engine.device import Device
 from pagefleet_engine.errors import ConfigError, ModelLoadError, OutOfMemoryError
 from pagefleet_engine.layers.fused import fuse_linears
 from pagefleet_engine.layers.linear import pack_linears, packing_works
 from pagefleet_engine.layers.quantized import warm_up_quantized
 from pagefleet_engine.model_runner import ModelRunner, run_model
-from pagefleet_engine.models.attention import PagedLayers, ShapeRecorder, attach
+from pagefleet_engine.models.attention import LayerUse, PagedLayers, UseRecorder, attach
 from pagefleet_engine.sampler import Sampler
-from pagefleet_engine.warm_up import warm_up_steps
+from pagefleet_engine.warm_up import compile_attention, warm_up_steps
 from pagefleet_kernels import (
     ArgumentError,
     AttentionBackend,
     KVLayout,
     KVPool,
-    LayerKVShape,
     open_backend,
 )
 from pagefleet_kernels.decode_groups import MOST_GROUPED_TOKENS
@@ -40,6 +39,7 @@ PROBE_TOKENS = 2
 class Profile:
     """What a first forward of the largest step showed."""
 
+    layers: tuple[LayerUse, ...]
     layout: KVLayout
     backend: AttentionBackend
     workspace_bytes: int
@@ -74,7 +74,8 @@ class Worker:
 
     def profile(self) -> Profile:
         """Run the largest step once: which keys and values a layer stores, memory and speed."""
-        layout = self._layout(self._layer_shapes())
+        layers = self._layers()
+        layout = self._layout(layers)
         backend = self._backend(layout)
         num_tokens = self._limits.max_num_batched_tokens
         rows = min(self._limits.max_num_seqs, num_tokens)
@@ -85,24 +86,25 @@ class Worker:
         seconds = time.perf_counter() - started
         growth = max(0, self._device.meter.peak_bytes() - before)
         gathered = self._gather_bytes(layout) if backend.gathers else 0
-        return Profile(layout, backend, growth + gathered, num_tokens / seconds)
+        return Profile(layers, layout, backend, growth + gathered, num_tokens / seconds)
 
-    def _layer_shapes(self) -> tuple[LayerKVShape, ...]:
-        recorder = ShapeRecorder()
+    def _layers(self) -> tuple[LayerUse, ...]:
+        recorder = UseRecorder()
         attach(self.model, recorder)
         self._forward(PROBE_TOKENS, 1)
-        if sorted(recorder.shapes) != list(range(self._num_layers)):
+        if sorted(recorder.layers) != list(range(self._num_layers)):
             raise ModelLoadError(
                 f"{self._shape.architecture} keeps state beside keys and values in some of its "
                 f"{self._shape.num_layers} layers, which this version cannot serve"
             )
-        return tuple(recorder.shapes[index] for index in range(self._num_layers))
+        return tuple(recorder.layers[index] for index in range(self._num_layers))
 
-    def _layout(self, layers: tuple[LayerKVShape, ...]) -> KVLayout:
+    def _layout(self, layers: tuple[LayerUse, ...]) -> KVLayout:
         """The plan was made with the memory model's block; the real one must have its size."""
         mode = self._limits.resolved_kv_dtype
+        shapes = tuple(each.shape for each in layers)
         try:
-            layout = KVLayout(mode=mode, block_size=self._limits.block_size, layers=layers)
+            layout = KVLayout(mode=mode, block_size=self._limits.block_size, layers=shapes)
         except ArgumentError as error:
             raise ConfigError("kv_cache_dtype", mode, str(error)) from error
         expected = kv_block_bytes(self._shape, self._limits, stage=self._stage)
@@ -136,35 +138,31 @@ class Worker:
         return tokens * widest * torch_dtype(self._limits.dtype).itemsize
 
     def make_runner(self, profile: Profile, *, num_blocks: int, sampler: Sampler) -> ModelRunner:
-        """Allocate the cache and connect the model to it; ranks do it at the same time."""
-        layers = PagedLayers(self._allocate(profile.layout, num_blocks), profile.backend)
+        """Allocate the cache and connect the model to it."""
+        pool = self._allocate(profile.layout, num_blocks)
+        layers = PagedLayers(pool, profile.backend)
         attach(self.model, layers)
         device = self._device.torch_device
-        runner = ModelRunner(forward=self._run, layers=layers, sampler=sampler, device=device)
-        if device.type == "cuda":
-            runner.warm_up(warm_up_steps(self._limits, num_blocks=num_blocks))
-            self._capture(runner, layers, profile.backend)
-        return runner
+        return ModelRunner(forward=self._run, layers=layers, sampler=sampler, device=device)
 
-    def _capture(self, runner: ModelRunner, layers: PagedLayers, backend: AttentionBackend) -> None:
-        """Several ranks decode eagerly: their collectives are not captured."""
-        limits = self._limits
-        if limits.enforce_eager or limits.world_size > 1 or backend.name != "triton":
+    def prepare(self, runner: ModelRunner, profile: Profile) -> None:
+        """On a GPU compile, run once and capture before requests wait for it.
+
+        Ranks do it at the same time, when all of them have their cache.
+        """
+        limits, device, pool = self._limits, self._device.torch_device, runner.layers.pool
+        if device.type != "cuda":
             return
-        sizes = capture_sizes(limits.max_num_seqs)
-        buffers = DecodeBuffers(
-            most=sizes[-1],
-            max_model_len=limits.max_model_len,
-            block_size=limits.block_size,
-            device=self._device.torch_device,
-        )
-        graphs = DecodeGraphs(self._run, layers, buffers)
-        try:
-            graphs.capture(sizes, CudaCapture())
-        except RuntimeError as error:
-            logger.warning("decoding runs without CUDA graphs, which this model refuses: %s", error)
-        else:
-            runner.use_graphs(graphs)
+        if not profile.backend.gathers:
+            compile_attention(profile.layers, pool, limits, dtype=torch_dtype(limits.dtype))
+        for step in warm_up_steps(limits, num_blocks=pool.num_blocks):
+            runner.compute(step)
+        torch.cuda.synchronize()
+        if not profile.backend.gathers:
+            capture = CudaCapture()
+            runner.use_graphs(
+                capture_decoding(self._run, runner.layers, limits, device=device, capture=capture)
+            )
 
     def _allocate(self, layout: KVLayout, num_blocks: int) -> KVPool:
         try:

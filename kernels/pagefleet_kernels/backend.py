@@ -30,9 +30,8 @@ class AttentionBackend:
     name: str
     store_kv: StoreKV
     paged_attention: Callable[..., torch.Tensor]
-    # Whether rows that were never written are read, and must hold numbers (KVPool.clear).
-    needs_cleared_blocks: bool
-    # Whether blocks are gathered into buffers, and not read where they are.
+    # Whether whole blocks are gathered into buffers, by lengths that the host knows: then rows that
+    # were never written must hold numbers (KVPool.clear), and no graph can be captured.
     gathers: bool
 
 
@@ -43,7 +42,6 @@ def open_backend(name: str, layout: KVLayout, device: torch.device) -> Attention
             name="torch",
             store_kv=KVWriter(),
             paged_attention=PagedAttention(),
-            needs_cleared_blocks=True,
             gathers=True,
         )
     # Imported here: triton exists on Linux alone, and a CPU does without it.
@@ -54,7 +52,6 @@ def open_backend(name: str, layout: KVLayout, device: torch.device) -> Attention
         name="triton",
         store_kv=store_kv,
         paged_attention=paged_attention,
-        needs_cleared_blocks=False,
         gathers=False,
     )
 

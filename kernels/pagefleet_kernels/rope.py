@@ -37,9 +37,7 @@ def turn(
     """
     rotary_dim = 2 * cos.shape[-1]
     part = rows[..., :rotary_dim].float()
-    first, second = (
-        (part[..., ::2], part[..., 1::2]) if is_interleaved else part.chunk(2, dim=-1)
-    )
+    first, second = (part[..., ::2], part[..., 1::2]) if is_interleaved else part.chunk(2, dim=-1)
     turned = first * cos - second * sin, second * cos + first * sin
     merged = torch.stack(turned, dim=-1).flatten(-2) if is_interleaved else torch.cat(turned, -1)
     return torch.cat([merged.to(rows.dtype), rows[..., rotary_dim:]], dim=-1)

@@ -113,7 +113,7 @@ def test_tiles_hold_every_row_and_fit_a_split(mode: str) -> None:
         for query_len in range(1, MOST_DECODE_QUERY + 1):
             tile = decode_tile(given_shape, query_len=query_len)
             rows = given_shape.group * query_len
-            assert 16 <= tile.block_m <= 64 and tile.block_m & (tile.block_m - 1) == 0
+            assert 16 <= tile.block_m <= 32 and tile.block_m & (tile.block_m - 1) == 0
             assert row_tiles_of(given_shape, tile, query_len=query_len) == -(-rows // tile.block_m)
             assert SPLIT_TOKENS % tile.tile == 0, "a split of fixed length is whole tiles"
         for capability in (80, 90, 100):

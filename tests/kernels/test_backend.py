@@ -28,7 +28,7 @@ def layout(width: int = 64) -> KVLayout:
 def test_choice(name: str, device: torch.device, width: int, chosen: str) -> None:
     backend = open_backend(name, layout(width), device)
     assert backend.name == chosen
-    assert backend.needs_cleared_blocks == backend.gathers == (chosen == "torch")
+    assert backend.gathers == (chosen == "torch")
 
 
 @pytest.mark.parametrize(

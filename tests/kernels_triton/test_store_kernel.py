@@ -5,6 +5,8 @@ of both layouts and of part of a row, rows of zeros, of outliers, of equal value
 Left out: fused multiply-add, by which a GPU may differ in the last bit of a turned value.
 """
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -97,7 +99,7 @@ def test_turned_rows_are_the_reference_s(
     key, value = rows(widths, num_kv_heads, dtype)
     query = torch.randn(len(SLOTS), num_heads, widths[0]).to(dtype)
     angles = torch.rand(40, rotary_dim // 2) * 6.0
-    options = {
+    options: dict[str, Any] = {
         "positions": torch.tensor([5, 39, 0, 7, 0, 1, 2, 3]),
         "cos": angles.cos(),
         "sin": angles.sin(),

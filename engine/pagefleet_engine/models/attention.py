@@ -28,6 +28,15 @@ class AttentionOptions:
     sinks: torch.Tensor | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerUse:
+    """What one layer stores and asks for."""
+
+    shape: LayerKVShape
+    num_heads: int
+    options: AttentionOptions
+
+
 class LayerAttention(Protocol):
     """Answers the attention of one layer for the packed batch."""
 
@@ -52,7 +61,7 @@ class PagedLayers:
     def begin(self, metadata: AttentionMetadata) -> None:
         """Take in a step; blocks whose first row it writes lose what their last owner left."""
         self._metadata = metadata
-        if not self._backend.needs_cleared_blocks:
+        if not self._backend.gathers:
             return
         slots, block_size = metadata.slot_mapping, self.pool.layout.block_size
         first = slots % block_size == 0
@@ -82,11 +91,11 @@ class PagedLayers:
         )
 
 
-class ShapeRecorder:
-    """Stands in for the cache in a first forward and notes what each layer would store."""
+class UseRecorder:
+    """Stands in for the cache in a first forward and notes what each layer would do with it."""
 
     def __init__(self) -> None:
-        self.shapes: dict[int, LayerKVShape] = {}
+        self.layers: dict[int, LayerUse] = {}
 
     def attend(
         self,
@@ -96,9 +105,10 @@ class ShapeRecorder:
         value: torch.Tensor,
         options: AttentionOptions,
     ) -> torch.Tensor:
-        self.shapes[layer] = LayerKVShape(
+        shape = LayerKVShape(
             num_kv_heads=key.shape[1], head_dim=key.shape[2], v_head_dim=value.shape[2]
         )
+        self.layers[layer] = LayerUse(shape=shape, num_heads=query.shape[1], options=options)
         return query.new_zeros(query.shape[0], query.shape[1], value.shape[2])
 
 

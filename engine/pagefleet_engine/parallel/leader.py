@@ -125,6 +125,7 @@ def _load(
     sampler = Sampler(seed=config.seed, eos_token_ids=eos)
     runner = worker.make_runner(profile, num_blocks=sizing.num_blocks, sampler=sampler)
     links.collect(Allocated)
+    worker.prepare(runner, profile)
     loaded = LoadedModel(
         executor=ParallelExecutor(runner, links, rank, store, children),
         sizing=sizing,

@@ -61,5 +61,6 @@ def _serve(config: EngineConfig, place: Place, store: Store, link: LeaderLink) -
     unused = Sampler(seed=0, eos_token_ids=frozenset())
     runner = worker.make_runner(profile, num_blocks=num_blocks, sampler=unused)
     link.send(Allocated())
+    worker.prepare(runner, profile)
     while True:
         runner.compute(link.receive(Step).inputs)

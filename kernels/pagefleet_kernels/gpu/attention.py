@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+
 from pagefleet_kernels.gpu.attention_kernel import attention_kernel
 from pagefleet_kernels.gpu.checks import check_attention, check_block_ids
 from pagefleet_kernels.gpu.constants import (

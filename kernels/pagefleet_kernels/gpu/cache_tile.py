@@ -30,6 +30,24 @@ def load_rows(
 
 
 @triton.jit
+def load_halves(
+    rows_ptr, offsets, exists, WIDTH: tl.constexpr, PADDED: tl.constexpr, HALVES: tl.constexpr
+):
+    """Lower and upper halves (1) or even and odd columns (2) of rows: two [rows, PADDED]."""
+    column = tl.arange(0, PADDED)
+    inside = exists[:, None] & (column < WIDTH // 2)[None, :]
+    if HALVES == 2:
+        place = rows_ptr + offsets[:, None] + (column * 2)[None, :]
+        next_half = 1
+    else:
+        place = rows_ptr + offsets[:, None] + column[None, :]
+        next_half = WIDTH // 2
+    low = tl.load(place, mask=inside, other=0.0)
+    high = tl.load(place + next_half, mask=inside, other=0.0)
+    return low, high
+
+
+@triton.jit
 def load_scales(scales_ptr, offsets, exists, MASKED: tl.constexpr):
     """The scale of each row, [rows] float32."""
     if MASKED:
@@ -161,5 +179,5 @@ def chunk_width(width, int4_group):
 
 @triton.constexpr_function
 def number_type(name):
-    """"bfloat16", "float16" or "float32" as Triton's type."""
+    """ "bfloat16", "float16" or "float32" as Triton's type."""
     return getattr(tl, name)

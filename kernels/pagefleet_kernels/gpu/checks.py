@@ -2,8 +2,8 @@
 
 import torch
 
-from pagefleet_kernels.gpu.device import traits_of
 from pagefleet_kernels.errors import ArgumentError
+from pagefleet_kernels.gpu.device import traits_of
 from pagefleet_kernels.kv_layout import BLOCK_SIZE_UNIT
 from pagefleet_kernels.kv_pool import LayerCache
 from pagefleet_kernels.metadata import AttentionMetadata
@@ -33,7 +33,9 @@ def check_attention(
             _check_device(name, tensor, query.device)
             _check_contiguous(name, tensor)
             if tensor.shape != (num_heads,):
-                raise ArgumentError(f"{name}.shape", tuple(tensor.shape), f"one a head: {num_heads}")
+                raise ArgumentError(
+                    f"{name}.shape", tuple(tensor.shape), f"one a head: {num_heads}"
+                )
     tables = metadata.block_tables
     _check_device("block_tables", tables, query.device)
     if tables.dtype not in (torch.int32, torch.int64):
@@ -122,7 +124,9 @@ def check_cache(cache: LayerCache, device: torch.device) -> None:
         _check_device(name, part, device)
         bytes_each = part.stride(0) * part.element_size()
         if bytes_each != record or record % RECORD_UNIT_BYTES:
-            hint = f"all parts of a block lie in one record, a multiple of {RECORD_UNIT_BYTES} bytes"
+            hint = (
+                f"all parts of a block lie in one record, a multiple of {RECORD_UNIT_BYTES} bytes"
+            )
             raise ArgumentError(f"{name}.stride(0)", part.stride(0), hint)
         if part.shape[-1] > 1 and part.stride(-1) != 1:
             raise ArgumentError(f"{name}.stride(-1)", part.stride(-1), "rows must be contiguous")

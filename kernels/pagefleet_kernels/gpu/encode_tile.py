@@ -31,7 +31,9 @@ def store_scaled(
     scales = tl.maximum(tl.div_rn(tl.max(tl.abs(rows), 1), LARGEST), 1e-8)
     scales = tl.where(has_nan(rows, 1), float("nan"), scales)
     # Not by a reciprocal: that would round twice, and differ from the reference.
-    exact = clamped(tl.div_rn(rows, tl.broadcast_to(scales[:, None], rows.shape)), -LARGEST, LARGEST)
+    exact = clamped(
+        tl.div_rn(rows, tl.broadcast_to(scales[:, None], rows.shape)), -LARGEST, LARGEST
+    )
     if FORMAT == "int8":
         codes = nearest(exact).to(tl.int8)
     else:

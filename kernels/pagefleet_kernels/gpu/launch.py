@@ -10,7 +10,7 @@ from pagefleet_kernels.kv_layout import ROW_FORMATS
 
 MOST_DECODE_QUERY = 8  # tokens of a sequence that still decode: speculative steps verify as many
 SMALLEST_ROW_TILE = 16  # what one matrix instruction takes
-LARGEST_DECODE_ROW_TILE = 64
+LARGEST_DECODE_ROW_TILE = 32
 LEAST_TOKENS_OF_SPLIT = 1024  # a partial result costs less than 3 % of the keys that it read
 MOST_SPLITS = 64
 SPLIT_TOKENS = 1024  # of every split, where results must not depend on the batch
@@ -92,6 +92,9 @@ def decode_tile(shape: AttentionShape, *, query_len: int) -> TileLaunch:
     if shape.dtype == "float32":
         return TileLaunch(block_m=block_m, tile=FLOAT32_TILE, num_warps=4, num_stages=1)
     if shape.widest > WIDE:
+        num_warps = 8 if shape.is_unpacked and block_m > SMALLEST_ROW_TILE else 4
+        return TileLaunch(block_m=block_m, tile=32, num_warps=num_warps, num_stages=2)
+    if shape.is_unpacked and block_m > SMALLEST_ROW_TILE:
         return TileLaunch(block_m=block_m, tile=32, num_warps=4, num_stages=2)
     if shape.is_unpacked or block_m > SMALLEST_ROW_TILE:
         return TileLaunch(block_m=block_m, tile=64, num_warps=4, num_stages=2)
@@ -126,7 +129,9 @@ def split_launch(
     Deterministic splits have one length, so that a sequence's sums do not depend on its batch.
     """
     if is_deterministic:
-        return SplitLaunch(splits=max(1, -(-max_seq_len // SPLIT_TOKENS)), split_tokens=SPLIT_TOKENS)
+        return SplitLaunch(
+            splits=max(1, -(-max_seq_len // SPLIT_TOKENS)), split_tokens=SPLIT_TOKENS
+        )
     programs = num_seqs * shape.num_kv_heads * row_tiles
     wanted = power_of_two(-(-PROGRAMS_PER_PROCESSOR * num_processors // programs))
     longest = power_of_two(max(1, -(-max_seq_len // LEAST_TOKENS_OF_SPLIT)))

@@ -54,7 +54,7 @@ def store_kernel(
     ROTARY: tl.constexpr,  # elements of a row that turn with the position; 0: rows are ready
     INTERLEAVED: tl.constexpr,
 ):
-    """Program (token, part): parts are the key heads, then the value heads, then the query heads."""
+    """Program (token, part): parts are key heads, then value heads, then query heads."""
     token = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     k_parts: tl.constexpr = (KV_HEADS + K_HEADS - 1) // K_HEADS

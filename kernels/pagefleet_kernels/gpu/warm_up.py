@@ -95,7 +95,5 @@ def _attend_padding(
         sinks=layer.sinks,
         alibi_slopes=layer.alibi_slopes,
         is_deterministic=limits.is_deterministic,
-        traits=DeviceTraits(
-            num_processors=limits.num_processors, capability=limits.capability
-        ),
+        traits=DeviceTraits(num_processors=limits.num_processors, capability=limits.capability),
     )

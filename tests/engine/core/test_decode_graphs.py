@@ -14,7 +14,13 @@ import pytest
 import torch
 
 from pagefleet_engine.config import EngineConfig
-from pagefleet_engine.decode_graphs import DecodeBuffers, DecodeGraphs, Run, capture_sizes
+from pagefleet_engine.decode_graphs import (
+    DecodeBuffers,
+    DecodeGraphs,
+    Run,
+    capture_decoding,
+    capture_sizes,
+)
 from pagefleet_engine.engine_core import EngineCore
 from pagefleet_engine.executor import StepInputs
 from pagefleet_engine.llm import LLM
@@ -25,6 +31,7 @@ from pagefleet_engine.startup import build_engine_core
 from pagefleet_engine.step_tensors import StepTensors
 from pagefleet_kernels import AttentionBackend, AttentionMetadata, LayerCache, store_kv
 from pagefleet_kernels.reference import paged_attention_reference
+from pagefleet_memory import EngineLimits
 from pagefleet_memory.overhead import num_capture_sizes
 from tests.support.kv_pools import poisoned_pool
 from tests.support.tiny_model import save_tiny_model
@@ -52,7 +59,6 @@ LIKE_A_GPU = AttentionBackend(
     name="reference",
     store_kv=store_kv,
     paged_attention=attend_by_tensors,
-    needs_cleared_blocks=False,
     gathers=False,
 )
 
@@ -154,6 +160,31 @@ def test_logits_come_back_for_the_sampled_rows_alone() -> None:
     assert graphs.replay(some, 4).tolist() == [[12, 19], [10, 5]]
 
 
+def served(**settings: Any) -> EngineLimits:
+    given = {"max_model_len": MAX_MODEL_LEN, "max_num_seqs": 9, "max_num_batched_tokens": 64}
+    return EngineLimits(dtype="float32", block_size=BLOCK_SIZE, **(given | settings))
+
+
+def test_limits_say_what_is_captured() -> None:
+    layers = PagedLayers(poisoned_pool("float32"), LIKE_A_GPU)
+    graphs = capture_decoding(echo, layers, served(), device=CPU, capture=FakeCapture())
+    assert graphs is not None
+    assert [graphs.size_for(step_of([5] * count)) for count in (1, 5, 8, 9)] == [1, 8, 8, None]
+    for settings in ({"enforce_eager": True}, {"tensor_parallel_size": 2}):
+        eager = served(**settings)
+        found = capture_decoding(echo, layers, eager, device=CPU, capture=FakeCapture())
+        assert found is None
+
+
+def test_a_model_that_cannot_be_captured_runs_without(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(run: Run) -> Run:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    layers = PagedLayers(poisoned_pool("float32"), LIKE_A_GPU)
+    assert capture_decoding(echo, layers, served(), device=CPU, capture=refuse) is None
+    assert "without CUDA graphs" in caplog.text and "not permitted" in caplog.text
+
+
 def make_core(folder: Path) -> EngineCore:
     return build_engine_core(
         EngineConfig(
@@ -172,9 +203,9 @@ def replaying(core: EngineCore, sizes: tuple[int, ...]) -> FakeCapture:
     """Make an engine decode by replay, as the worker does on a GPU."""
     runner, capture = core._executor, FakeCapture()
     assert isinstance(runner, ModelRunner) and isinstance(runner._forward, partial)
-    layers = PagedLayers(runner._layers.pool, LIKE_A_GPU)
+    layers = PagedLayers(runner.layers.pool, LIKE_A_GPU)
     attach(runner._forward.args[0], layers)
-    runner._layers = layers
+    runner.layers = layers
     buffers = DecodeBuffers(
         most=max(sizes), max_model_len=MAX_MODEL_LEN, block_size=BLOCK_SIZE, device=CPU
     )

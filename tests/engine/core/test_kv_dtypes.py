@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from pagefleet_engine.config import EngineConfig
 from pagefleet_engine.engine_core import EngineCore
@@ -168,6 +168,22 @@ def test_fp8_is_refused_on_a_gpu_without_it_with_what_works() -> None:
     assert resolve_limits(int8, shape=shape, accelerator=a100).kv_cache_dtype == "int8"
 
 
+def test_a_width_that_a_dtype_cannot_store_is_refused_with_what_works(tmp_path: Path) -> None:
+    config = LlamaConfig(
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        head_dim=6,
+        max_position_embeddings=64,
+    )
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="head_dim=6: int4 stores multiples of 4") as caught:
+        engine(tmp_path, kv_cache_dtype="int4", max_num_batched_tokens=16)
+    assert (caught.value.field, caught.value.value) == ("kv_cache_dtype", "int4")
+
+
 TEXTS = [
     "The river rises in the mountains, crosses the plain and reaches the sea after a thousand "
     "miles. Along its banks people have built towns, bridges and mills for many centuries.",
@@ -210,7 +226,7 @@ def teacher_forced(smollm2: Path) -> Callable[[str], torch.Tensor]:
 def next_tokens(runner: ModelRunner, token_ids: list[int]) -> torch.Tensor:
     """One prefill through the paged cache, with logits of every row."""
     positions = torch.arange(len(token_ids))
-    runner._layers.begin(
+    runner.layers.begin(
         AttentionMetadata(
             query_starts=(0, len(token_ids)),
             seq_lens=(len(token_ids),),

@@ -69,7 +69,7 @@ def test_every_rank_holds_its_share_and_the_smallest_pool_decides(tmp_path: Path
     """4 layers in 3 stages: the stage of two layers has the largest blocks and the fewest."""
     save_model(tmp_path, "llama", num_hidden_layers=4)
     settings: dict[str, Any] = {"num_gpu_blocks_override": None, "max_num_seqs": 4}
-    settings |= {"device_memory_bytes": 5 << 30, "block_size": 64}
+    settings |= {"device_memory_bytes": 9 << 30, "block_size": 64}
     with open_llm(tmp_path, stages=3, **settings) as several:
         ledger = several.core.ledger()
         weights = next(term for term in ledger.terms if term.name == "weights")

@@ -1,0 +1,114 @@
+"""Case: work to time, with what it cannot do without; Check: a result to compare."""
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from bench.gpu.rows import Row
+from bench.gpu.timing import Call, Timing, measure
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What this machine itself reaches."""
+
+    copy_bytes_per_second: float
+    matmul_flops_per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """`prepare` makes calls that do the same work on different data."""
+
+    name: str
+    prepare: Callable[[torch.device], Sequence[Call]]
+    num_bytes: float = 0.0
+    flops: float = 0.0  # if it is this that limits the kernel
+    mark: float | None = None
+    base: str | None = None  # the case whose time this one is compared with
+    most_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """What a kernel gave and what is right."""
+
+    found: torch.Tensor
+    exact: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """`reference` needs no GPU; `compare` runs the kernel beside it."""
+
+    name: str
+    compare: Callable[[torch.device], Compared]
+    reference: Callable[[torch.device], torch.Tensor]
+    tolerance: float
+    is_share: bool = False  # the error is the share of numbers that differ
+
+
+def timed(stage: str, cases: Iterable[Case], ceilings: Ceilings) -> Iterator[Row]:
+    """A row for every case, whatever happens to the ones before it."""
+    seconds: dict[str, float] = {}
+    for case in cases:
+        try:
+            timing = measure(case.prepare(torch.device("cuda")))
+        except Exception as error:
+            yield Row(stage=stage, name=case.name, failed=reason(error))
+        else:
+            seconds[case.name] = timing.seconds
+            yield timed_row(stage, case, timing, ceilings, base=seconds.get(case.base or ""))
+        torch.cuda.empty_cache()
+
+
+def timed_row(
+    stage: str, case: Case, timing: Timing, ceilings: Ceilings, *, base: float | None
+) -> Row:
+    if case.flops:
+        rate, ceiling = case.flops / timing.seconds, ceilings.matmul_flops_per_second
+    else:
+        rate, ceiling = case.num_bytes / timing.seconds, ceilings.copy_bytes_per_second
+    return Row(
+        stage=stage,
+        name=case.name,
+        microseconds=timing.seconds * 1e6,
+        spread=timing.spread,
+        rate=rate / (1e12 if case.flops else 1e9),
+        unit="TFLOP/s" if case.flops else "GB/s",
+        share=rate / ceiling,
+        mark=case.mark,
+        ratio=None if base is None else timing.seconds / base,
+        most_ratio=case.most_ratio,
+    )
+
+
+def checked(stage: str, checks: Iterable[Check]) -> Iterator[Row]:
+    for check in checks:
+        try:
+            error = distance(check.compare(torch.device("cuda")), is_share=check.is_share)
+        except Exception as problem:
+            yield Row(stage=stage, name=check.name, failed=reason(problem))
+        else:
+            yield Row(stage=stage, name=check.name, error=error, tolerance=check.tolerance)
+
+
+def distance(compared: Compared, *, is_share: bool) -> float:
+    """The share of numbers that differ, or || found - exact || / || exact ||; NaN is infinite."""
+    found, exact = compared.found, compared.exact
+    if found.shape != exact.shape:
+        return float("inf")
+    if is_share:
+        return float((found != exact).double().mean())
+    found, exact = found.double(), exact.double()
+    if not bool(torch.isfinite(found).all()):
+        return float("inf")
+    return float((found - exact).norm() / exact.norm().clamp_min(1e-300))
+
+
+def reason(error: Exception) -> str:
+    """One line that finds the place."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({last.filename.rsplit('/', 1)[-1]}:{last.lineno})"

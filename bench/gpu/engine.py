@@ -1,0 +1,117 @@
+"""The engine on this GPU, with random weights of Llama-3-8B's shape, one process per setting."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from bench.gpu.cases import reason
+from bench.gpu.model_folder import (
+    FEW_LAYERS,
+    FULL_LAYERS,
+    free_bytes,
+    needed_bytes,
+    random_llama,
+)
+from bench.gpu.rows import Row
+
+STAGE = "engine"
+Settings = dict[str, Any]
+LOAD: Settings = {"prompts": 16, "prompt_tokens": 512, "new_tokens": 128}
+FEW: Settings = {"prompts": 8, "prompt_tokens": 256, "new_tokens": 32}
+COMMON: Settings = {"device": "cuda", "max_model_len": 4096, "max_num_seqs": 64}
+RUNS: dict[str, Settings] = {
+    "triton, graphs": {"attention_backend": "triton"},
+    "triton, no graphs": {"attention_backend": "triton", "enforce_eager": True},
+    "torch": {"attention_backend": "torch", "enforce_eager": True},
+}
+NARROW: dict[str, Settings] = {
+    "triton, graphs, int8 KV": {"attention_backend": "triton", "kv_cache_dtype": "int8"}
+}
+SAME_TOKENS = (("triton, no graphs", "torch"), ("triton, graphs", "triton, no graphs"))
+# In float32: the logits of random weights are so close that roundings of bf16 choose the token.
+MOST_DIFFERING = 0.01
+
+
+def rows() -> Iterator[Row]:
+    with random_llama(FEW_LAYERS) as folder:
+        yield from _same_tokens({**COMMON, **FEW, "dtype": "float32", "model": str(folder)})
+    free = min(torch.cuda.mem_get_info()[0], free_bytes())
+    layers = FULL_LAYERS if free >= needed_bytes(FULL_LAYERS) else FEW_LAYERS
+    with random_llama(layers) as folder:
+        common = {**COMMON, **LOAD, "dtype": "bfloat16", "model": str(folder)}
+        for name, settings in {**RUNS, **NARROW}.items():
+            try:
+                answer = _run({**common, **settings})
+            except Exception as error:
+                yield Row(stage=STAGE, name=name, failed=reason(error))
+            else:
+                yield speed_row(name, answer, layers=layers)
+                yield memory_row(name, answer)
+
+
+def _same_tokens(common: Settings) -> Iterator[Row]:
+    tokens: dict[str, list[list[int]]] = {}
+    for name, settings in RUNS.items():
+        try:
+            tokens[name] = _run({**common, **settings})["tokens"]
+        except Exception as error:
+            yield Row(stage=STAGE, name=f"float32, {name}", failed=reason(error))
+    for one, other in SAME_TOKENS:
+        if one in tokens and other in tokens:
+            yield agreement_row(one, other, tokens[one], tokens[other])
+
+
+def _run(settings: Settings) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.gpu.engine_run", json.dumps(settings)],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr else "no message")
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    if answer["errors"]:
+        raise RuntimeError(answer["errors"][0])
+    return answer
+
+
+def speed_row(name: str, answer: dict[str, Any], *, layers: int) -> Row:
+    return Row(
+        stage=STAGE,
+        name=name,
+        rate=answer["tokens_per_second"],
+        unit="tokens/s",
+        note=f"{LOAD['prompts']} prompts of {LOAD['prompt_tokens']} tokens, {layers} layers",
+    )
+
+
+def memory_row(name: str, answer: dict[str, Any]) -> Row:
+    """Torch's peak over what the ledger grants the process, which must not be passed."""
+    return Row(
+        stage=STAGE,
+        name=f"{name}: peak memory over the ledger's budget",
+        error=answer["peak_bytes"] / answer["budget_bytes"],
+        tolerance=1.0,
+        note=f"{answer['peak_bytes'] / 2**30:.1f} of {answer['budget_bytes'] / 2**30:.1f} GiB",
+    )
+
+
+def agreement_row(
+    one: str, other: str, tokens: list[list[int]], other_tokens: list[list[int]]
+) -> Row:
+    """The share of greedy tokens that differ; what follows the first difference counts too."""
+    pairs = [
+        (a, b)
+        for left, right in zip(tokens, other_tokens, strict=True)
+        for a, b in zip(left, right, strict=True)
+    ]
+    return Row(
+        stage=STAGE,
+        name=f"float32, greedy tokens that differ: {one} and {other}",
+        error=sum(1 for a, b in pairs if a != b) / len(pairs),
+        tolerance=MOST_DIFFERING,
+    )
