@@ -34,6 +34,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results")
     parser.add_argument("--only", metavar="KERNEL", help="compile one kernel, write nothing")
+    parser.add_argument("--tested", action="store_true", help="compile only what tests compile")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     return parser.parse_args(arguments)
 
@@ -45,7 +46,11 @@ def run(options: argparse.Namespace) -> int:
     from bench.aot_harness.report import make_row, write
 
     variants = [each for each in all_variants() if options.only in (None, each.kernel)]
-    work = [(variant, arch) for variant in variants for arch in variant.arches]
+    work = [
+        (variant, arch)
+        for variant in variants
+        for arch in (variant.tested_arches if options.tested else variant.arches)
+    ]
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool:
         begun = [(each, pool.submit(compile_kernel, each.source, arch)) for each, arch in work]

@@ -94,7 +94,12 @@ def _decode_variant(
     name = _name(mode, widths, dtype, features) + (f"-q{query_len}" if query_len > 1 else "")
     gates = (*_gates(mode, features), *(() if query_len > 1 else (resident(LEAST_RESIDENT),)))
     return Variant(
-        kernel="decode", variant=name, source=source, gates=gates, arches=arches_of(mode)
+        kernel="decode",
+        variant=name,
+        source=source,
+        gates=gates,
+        arches=arches_of(mode),
+        tested=_tested(name, arches_of(mode)),
     )
 
 
@@ -116,8 +121,21 @@ def _prefill_variants(
         name = f"{_name(mode, widths, dtype, features)}-m{tile.block_m}x{tile.tile}"
         gates = (*_gates(mode, features), WGMMA)
         yield Variant(
-            kernel="prefill", variant=name, source=source, gates=gates, arches=tuple(arches)
+            kernel="prefill",
+            variant=name,
+            source=source,
+            gates=gates,
+            arches=tuple(arches),
+            tested=_tested(name, tuple(arches)),
         )
+
+
+def _tested(name: str, arches: tuple[int, ...]) -> tuple[int, ...]:
+    """Width 128 of every mode for Hopper, of two modes for the others."""
+    if "-d128" not in name or "-q" in name or "-float16" in name:
+        return ()
+    every = name.startswith(("bfloat16", "int8-")) and "features" not in name
+    return tuple(arch for arch in arches if every or arch == 90)
 
 
 def _gates(mode: str, features: tuple[str, ...]) -> tuple[Gate, ...]:

@@ -15,6 +15,7 @@ from pagefleet_kernels.gpu.split_k import BLOCK_K, LargestTile, MatmulLaunch, ma
 
 FLOATS = ("bf16", "fp16")
 SIZES = {"num_rows": "i32", "width": "i32", "x_stride": "i32"}
+TESTED = (90,)  # the bench compiles the others too
 GATES = (NO_SPILLS, FITS_SHARED, WIDE_LOADS, TENSOR_CORES)
 FP8_ARCHES = (90, 100)  # sm_80 has no fp8
 
@@ -67,6 +68,7 @@ def _int4(
         variant=f"{_name(element, launch, parts)}{_special(group, has_zeros)}",
         source=source,
         gates=(*_int4_gates(group), NO_INT_TO_FLOAT, resident(2)),
+        tested=TESTED,
     )
 
 
@@ -96,6 +98,7 @@ def _fp8(launch: MatmulLaunch, *, parts: int) -> Variant:
         source=source,
         gates=(*GATES, resident(2)),
         arches=FP8_ARCHES,
+        tested=TESTED,
     )
 
 
@@ -131,6 +134,7 @@ def _dequantize(element: str) -> Variant:
         variant=element,
         source=source,
         gates=(NO_SPILLS, FITS_SHARED, NO_INT_TO_FLOAT, WIDE_LOADS, WIDE_STORES),
+        tested=TESTED,
     )
 
 
@@ -152,4 +156,5 @@ def _add_parts() -> Variant:
         variant="8 parts bf16",
         source=source,
         gates=(NO_SPILLS, FITS_SHARED, WIDE_LOADS),
+        tested=TESTED,
     )

@@ -50,3 +50,8 @@ class Variant:
     source: KernelSource
     gates: tuple[Gate, ...]
     arches: tuple[int, ...] = field(default=ARCHES)
+    tested: tuple[int, ...] | None = None  # of the arches, those that each test run compiles
+
+    @property
+    def tested_arches(self) -> tuple[int, ...]:
+        return self.arches if self.tested is None else self.tested

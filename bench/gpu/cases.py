@@ -1,5 +1,6 @@
 """Case: work to time, with what it cannot do without; Check: a result to compare."""
 
+import math
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class Check:
     is_share: bool = False  # the error is the share of numbers that differ
 
 
-def timed(stage: str, cases: Iterable[Case], ceilings: Ceilings) -> Iterator[Row]:
+def timed(stage: str, cases: Iterable[Case], ceilings: Ceilings | None) -> Iterator[Row]:
     """A row for every case, whatever happens to the ones before it."""
     seconds: dict[str, float] = {}
     for case in cases:
@@ -65,12 +66,14 @@ def timed(stage: str, cases: Iterable[Case], ceilings: Ceilings) -> Iterator[Row
 
 
 def timed_row(
-    stage: str, case: Case, timing: Timing, ceilings: Ceilings, *, base: float | None
+    stage: str, case: Case, timing: Timing, ceilings: Ceilings | None, *, base: float | None
 ) -> Row:
-    if case.flops:
-        rate, ceiling = case.flops / timing.seconds, ceilings.matmul_flops_per_second
-    else:
-        rate, ceiling = case.num_bytes / timing.seconds, ceilings.copy_bytes_per_second
+    """Without ceilings no share can be told, and a case that has a mark does not pass."""
+    rate = (case.flops or case.num_bytes) / timing.seconds
+    ceiling = None
+    if ceilings is not None:
+        by_bytes, by_flops = ceilings.copy_bytes_per_second, ceilings.matmul_flops_per_second
+        ceiling = by_flops if case.flops else by_bytes
     return Row(
         stage=stage,
         name=case.name,
@@ -78,7 +81,7 @@ def timed_row(
         spread=timing.spread,
         rate=rate / (1e12 if case.flops else 1e9),
         unit="TFLOP/s" if case.flops else "GB/s",
-        share=rate / ceiling,
+        share=None if ceiling is None else rate / ceiling,
         mark=case.mark,
         ratio=None if base is None else timing.seconds / base,
         most_ratio=case.most_ratio,
@@ -92,7 +95,10 @@ def checked(stage: str, checks: Iterable[Check]) -> Iterator[Row]:
         except Exception as problem:
             yield Row(stage=stage, name=check.name, failed=reason(problem))
         else:
-            yield Row(stage=stage, name=check.name, error=error, tolerance=check.tolerance)
+            if math.isfinite(error):
+                yield Row(stage=stage, name=check.name, error=error, tolerance=check.tolerance)
+            else:
+                yield Row(stage=stage, name=check.name, failed="NaN, Inf or another shape")
 
 
 def distance(compared: Compared, *, is_share: bool) -> float:

@@ -22,7 +22,12 @@ STAGE = "engine"
 Settings = dict[str, Any]
 LOAD: Settings = {"prompts": 16, "prompt_tokens": 512, "new_tokens": 128}
 FEW: Settings = {"prompts": 8, "prompt_tokens": 256, "new_tokens": 32}
-COMMON: Settings = {"device": "cuda", "max_model_len": 4096, "max_num_seqs": 64}
+COMMON: Settings = {
+    "device": "cuda",
+    "max_model_len": 4096,
+    "max_num_seqs": 64,
+    "enable_prefix_caching": False,
+}
 RUNS: dict[str, Settings] = {
     "triton, graphs": {"attention_backend": "triton"},
     "triton, no graphs": {"attention_backend": "triton", "enforce_eager": True},

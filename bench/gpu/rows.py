@@ -30,11 +30,11 @@ class Row:
     def verdict(self) -> str:
         if self.failed is not None:
             return FAILED
-        held = [
-            least <= value
-            for value, least in ((self.share, self.mark), (self.tolerance, self.error))
-            if value is not None and least is not None
-        ]
+        held = []
+        if self.mark is not None:
+            held.append(self.share is not None and self.share >= self.mark)
+        if self.error is not None and self.tolerance is not None:
+            held.append(self.error <= self.tolerance)
         if self.ratio is not None and self.most_ratio is not None:
             held.append(self.ratio <= self.most_ratio)
         if not held:

@@ -7,7 +7,7 @@ from bench.gpu import attention, ceilings, correctness, engine, matmuls, memory_
 from bench.gpu.cases import Ceilings, checked, timed
 from bench.gpu.rows import Row
 
-Rows = Callable[[Ceilings], Iterator[Row]]
+Rows = Callable[[Ceilings | None], Iterator[Row]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

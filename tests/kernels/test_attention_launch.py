@@ -118,7 +118,8 @@ def test_tiles_hold_every_row_and_fit_a_split(mode: str) -> None:
             assert SPLIT_TOKENS % tile.tile == 0, "a split of fixed length is whole tiles"
         for capability in (80, 90, 100):
             prefill = prefill_tile(given_shape, capability=capability)
-            assert prefill.block_m >= 64 or dtype == "float32", "64 rows reach Hopper's own"
+            if capability >= 90 and dtype != "float32":
+                assert prefill.block_m >= 64, "fewer rows do not reach Hopper's instructions"
 
 
 def test_programs_of_the_small_kernels_have_about_as_much_to_do() -> None:

@@ -68,7 +68,8 @@ def fp8_matmul(x: torch.Tensor, weight: Fp8Weight) -> torch.Tensor:
     if target.numel() == 0:
         return target
     if num_rows >= LARGE_BATCH:
-        return (F.linear(x, weight.codes.to(x.dtype)) * weight.scales).to(x.dtype)
+        # Not after the product, which without its scales is too large for fp16.
+        return F.linear(x, weight.codes.to(x.dtype).mul_(weight.scales[:, None]))
     launch = matmul_launch(
         TILE,
         num_rows=num_rows,

@@ -105,7 +105,10 @@ def prefill_tile(shape: AttentionShape, *, capability: int) -> TileLaunch:
     """From 64 rows on Hopper multiplies with its own instructions; 128 if registers allow."""
     if shape.dtype == "float32":
         return TileLaunch(block_m=32, tile=FLOAT32_TILE, num_warps=4, num_stages=1)
-    if shape.widest > WIDE:
+    if shape.kv_mode == "int4" and capability < HOPPER:
+        return TileLaunch(block_m=32, tile=32, num_warps=8, num_stages=2)
+    takes_registers = shape.kv_mode == "int4" or (shape.is_unpacked and capability < HOPPER)
+    if shape.widest > WIDE or takes_registers:
         return TileLaunch(block_m=64, tile=32, num_warps=8, num_stages=2)
     if capability < HOPPER:
         return TileLaunch(block_m=64, tile=32, num_warps=4, num_stages=2)
