@@ -32,9 +32,6 @@ class Checkpoint:
     def __contains__(self, name: str) -> bool:
         return name in self._files
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._files[name].get_slice(name).get_shape())
-
     def dtype(self, name: str) -> str:
         """As safetensors names it: "BF16", "F8_E4M3"."""
         return str(self._files[name].get_slice(name).get_dtype())
@@ -45,12 +42,12 @@ class Checkpoint:
             whole: torch.Tensor = self._files[name].get_tensor(name)
             return whole
         stored = self._files[name].get_slice(name)
-        if len(ranges) == 1:
-            one: torch.Tensor = stored[(slice(None),) * dim + (slice(*ranges[0]),)]
-            return one
         before = (slice(None),) * dim
         parts = [stored[(*before, slice(*each))] for each in ranges if each[0] < each[1]]
-        return torch.cat(parts, dim=dim) if parts else stored[(*before, slice(0, 0))]
+        if len(parts) > 1:
+            return torch.cat(parts, dim=dim)
+        one: torch.Tensor = parts[0] if parts else stored[(*before, slice(0, 0))]
+        return one
 
 
 class Names:
