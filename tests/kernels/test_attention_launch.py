@@ -9,7 +9,7 @@ import sys
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagefleet_kernels.gpu.launch import (
@@ -84,6 +84,7 @@ def test_one_key_head_of_a_rank_is_split_as_much_as_it_needs() -> None:
     assert splits(16, 131072, heads=(32, 8)) == 4
 
 
+@settings(deadline=None)
 @given(st.integers(1, 4096), st.integers(1, 1 << 20))
 def test_splits_are_a_power_of_two_within_bounds(num_seqs: int, max_seq_len: int) -> None:
     found = splits(num_seqs, max_seq_len)
@@ -133,6 +134,7 @@ def test_programs_of_the_small_kernels_have_about_as_much_to_do() -> None:
     assert [store_heads(8, width) for width in (64, 128, 256)] == [8, 8, 4]
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     st.sampled_from([(32, 8), (64, 8), (5, 1), (4, 4)]),
     st.sampled_from(["bfloat16", "int4"]),

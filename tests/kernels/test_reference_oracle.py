@@ -7,7 +7,7 @@ feature, together. Left out: the fused CPU path, which test_paged_attention.py c
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagefleet_kernels import KV_MODES
@@ -40,6 +40,7 @@ def problems(draw: st.DrawFn) -> Problem:
     )
 
 
+@settings(deadline=None)
 @given(problems())
 def test_the_reference_is_attention_as_it_is_defined(drawn: Problem) -> None:
     found = paged_attention_reference(

@@ -4,7 +4,9 @@ Nothing is tuned or measured when a model is served: every choice is a function 
 knows before a step, so a captured graph stays right. Lengths are read on the device.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pagefleet_kernels.kv_layout import ROW_FORMATS
 
@@ -15,7 +17,12 @@ LEAST_TOKENS_OF_SPLIT = 1024  # a partial result costs less than 3 % of the keys
 MOST_SPLITS = 64
 SPLIT_TOKENS = 1024  # of every split, where results must not depend on the batch
 PROGRAMS_PER_PROCESSOR = 2
-WIDE = 128  # elements of a row, beyond which a program keeps less at once
+NARROW, WIDE = 64, 128  # elements of a row: a program keeps fewer of wider ones at once
+# Keys at once and stages, for rows of up to WIDE: such that no register is spilled and two or more
+# programs share a processor, which hides what each waits for (bench/results/aot.md).
+DECODE_TILES: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {"fp8_e4m3": (128, 3), "int8": (64, 2), "int8k_int4v": (64, 3), "int4": (64, 2)}
+)
 FLOAT32_TILE = 16  # for checks: it has no matrix instruction of full precision
 HOPPER = 90  # compute capability 9.0
 REDUCE_ELEMENTS = 2048  # of one program
@@ -82,23 +89,20 @@ def power_of_two(number: int) -> int:
 
 
 def decode_tile(shape: AttentionShape, *, query_len: int) -> TileLaunch:
-    """For up to `query_len` tokens a sequence.
-
-    Two or three programs of four warps fit one processor, which hides what each waits for; unpacked
-    codes take registers, so int8 and 4 bits get shorter tiles than numbers that need no unpacking.
-    """
+    """For up to `query_len` tokens a sequence."""
     rows = power_of_two(shape.group * query_len)
-    block_m = min(max(rows, SMALLEST_ROW_TILE), LARGEST_DECODE_ROW_TILE)
+    most = SMALLEST_ROW_TILE if shape.widest > WIDE else LARGEST_DECODE_ROW_TILE
+    block_m = min(max(rows, SMALLEST_ROW_TILE), most)
     if shape.dtype == "float32":
         return TileLaunch(block_m=block_m, tile=FLOAT32_TILE, num_warps=4, num_stages=1)
     if shape.widest > WIDE:
-        num_warps = 8 if shape.is_unpacked and block_m > SMALLEST_ROW_TILE else 4
-        return TileLaunch(block_m=block_m, tile=32, num_warps=num_warps, num_stages=2)
-    if shape.is_unpacked and block_m > SMALLEST_ROW_TILE:
-        return TileLaunch(block_m=block_m, tile=32, num_warps=4, num_stages=2)
-    if shape.is_unpacked or block_m > SMALLEST_ROW_TILE:
-        return TileLaunch(block_m=block_m, tile=64, num_warps=4, num_stages=2)
-    return TileLaunch(block_m=block_m, tile=128, num_warps=4, num_stages=3)
+        num_stages = 3 if shape.kv_mode == "int8" else 2
+        return TileLaunch(block_m=block_m, tile=32, num_warps=4, num_stages=num_stages)
+    if block_m > SMALLEST_ROW_TILE:
+        tile = 32 if shape.is_unpacked else 64
+        return TileLaunch(block_m=block_m, tile=tile, num_warps=4, num_stages=2)
+    tile, num_stages = DECODE_TILES.get(shape.kv_mode, (64, 3))
+    return TileLaunch(block_m=block_m, tile=tile, num_warps=4, num_stages=num_stages)
 
 
 def prefill_tile(shape: AttentionShape, *, capability: int) -> TileLaunch:
@@ -106,9 +110,9 @@ def prefill_tile(shape: AttentionShape, *, capability: int) -> TileLaunch:
     if shape.dtype == "float32":
         return TileLaunch(block_m=32, tile=FLOAT32_TILE, num_warps=4, num_stages=1)
     if shape.kv_mode == "int4" and capability < HOPPER:
-        return TileLaunch(block_m=32, tile=32, num_warps=8, num_stages=2)
-    takes_registers = shape.kv_mode == "int4" or (shape.is_unpacked and capability < HOPPER)
-    if shape.widest > WIDE or takes_registers:
+        return TileLaunch(block_m=16, tile=32, num_warps=4, num_stages=2)
+    is_short_of_registers = shape.is_unpacked and capability < HOPPER and shape.widest > NARROW
+    if shape.widest > WIDE or shape.kv_mode == "int4" or is_short_of_registers:
         return TileLaunch(block_m=64, tile=32, num_warps=8, num_stages=2)
     if capability < HOPPER:
         return TileLaunch(block_m=64, tile=32, num_warps=4, num_stages=2)

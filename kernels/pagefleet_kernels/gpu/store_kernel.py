@@ -64,38 +64,38 @@ def store_kernel(
     offset = slot % BLOCK_SIZE
     written = tl.where(slot >= 0, KV_HEADS, 0)  # heads
     if part < k_parts:
-        head = part * K_HEADS + tl.arange(0, K_HEADS)
-        is_head = head < written
-        rows = load_turned(
-            key_ptr + token * key_token_stride, head * key_head_stride, is_head,
+        k_head = part * K_HEADS + tl.arange(0, K_HEADS)
+        is_k_head = k_head < written
+        k_rows = load_turned(
+            key_ptr + token * key_token_stride, k_head * key_head_stride, is_k_head,
             positions_ptr, token, cos_ptr, sin_ptr, K_WIDTH, K_PADDED, ROTARY, INTERLEAVED,
         )  # fmt: skip
         store_rows(
-            rows, k_ptr, record * K_UNITS + head * K_HEAD_STRIDE + offset * K_SLOT_STRIDE,
-            k_scale_ptr, record * 4 + head * K_SCALE_HEAD_STRIDE + offset * K_SCALE_SLOT_STRIDE,
-            is_head, K_WIDTH, K_PADDED, K_FORMAT, K_INT4_GROUP, ROTATED,
+            k_rows, k_ptr, record * K_UNITS + k_head * K_HEAD_STRIDE + offset * K_SLOT_STRIDE,
+            k_scale_ptr, record * 4 + k_head * K_SCALE_HEAD_STRIDE + offset * K_SCALE_SLOT_STRIDE,
+            is_k_head, K_WIDTH, K_PADDED, K_FORMAT, K_INT4_GROUP, ROTATED,
         )  # fmt: skip
     elif part < k_parts + v_parts:
-        head = (part - k_parts) * V_HEADS + tl.arange(0, V_HEADS)
-        is_head = head < written
-        rows = load_turned(
-            value_ptr + token * value_token_stride, head * value_head_stride, is_head,
+        v_head = (part - k_parts) * V_HEADS + tl.arange(0, V_HEADS)
+        is_v_head = v_head < written
+        v_rows = load_turned(
+            value_ptr + token * value_token_stride, v_head * value_head_stride, is_v_head,
             positions_ptr, token, cos_ptr, sin_ptr, V_WIDTH, V_PADDED, 0, INTERLEAVED,
         )  # fmt: skip
         store_rows(
-            rows, v_ptr, record * V_UNITS + head * V_HEAD_STRIDE + offset * V_SLOT_STRIDE,
-            v_scale_ptr, record * 4 + head * V_SCALE_HEAD_STRIDE + offset * V_SCALE_SLOT_STRIDE,
-            is_head, V_WIDTH, V_PADDED, V_FORMAT, V_INT4_GROUP, ROTATED,
+            v_rows, v_ptr, record * V_UNITS + v_head * V_HEAD_STRIDE + offset * V_SLOT_STRIDE,
+            v_scale_ptr, record * 4 + v_head * V_SCALE_HEAD_STRIDE + offset * V_SCALE_SLOT_STRIDE,
+            is_v_head, V_WIDTH, V_PADDED, V_FORMAT, V_INT4_GROUP, ROTATED,
         )  # fmt: skip
     elif ROTARY > 0:
-        head = (part - k_parts - v_parts) * K_HEADS + tl.arange(0, K_HEADS)
-        is_head = head < NUM_HEADS
-        rows = load_turned(
-            query_ptr + token * query_token_stride, head * query_head_stride, is_head,
+        q_head = (part - k_parts - v_parts) * K_HEADS + tl.arange(0, K_HEADS)
+        is_q_head = q_head < NUM_HEADS
+        q_rows = load_turned(
+            query_ptr + token * query_token_stride, q_head * query_head_stride, is_q_head,
             positions_ptr, token, cos_ptr, sin_ptr, K_WIDTH, K_PADDED, ROTARY, INTERLEAVED,
         )  # fmt: skip
-        place = (token * NUM_HEADS + head) * K_WIDTH
-        store_plain(rows, query_out_ptr, place, is_head, K_WIDTH, K_PADDED)
+        place = (token * NUM_HEADS + q_head) * K_WIDTH
+        store_plain(q_rows, query_out_ptr, place, is_q_head, K_WIDTH, K_PADDED)
 
 
 @triton.jit
