@@ -109,9 +109,11 @@ def prefill_tile(shape: AttentionShape, *, capability: int) -> TileLaunch:
     """From 64 rows on Hopper multiplies with its own instructions; 128 if registers allow."""
     if shape.dtype == "float32":
         return TileLaunch(block_m=32, tile=FLOAT32_TILE, num_warps=4, num_stages=1)
-    if shape.kv_mode == "int4" and capability < HOPPER:
+    if capability < HOPPER and shape.widest <= NARROW:
+        return TileLaunch(block_m=64, tile=32, num_warps=4, num_stages=2)
+    if capability < HOPPER and shape.kv_mode == "int4":
         return TileLaunch(block_m=16, tile=32, num_warps=4, num_stages=2)
-    is_short_of_registers = shape.is_unpacked and capability < HOPPER and shape.widest > NARROW
+    is_short_of_registers = shape.is_unpacked and capability < HOPPER
     if shape.widest > WIDE or shape.kv_mode == "int4" or is_short_of_registers:
         return TileLaunch(block_m=64, tile=32, num_warps=8, num_stages=2)
     if capability < HOPPER:
