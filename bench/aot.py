@@ -12,6 +12,10 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bench.aot_harness.report import Row
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOTS = [str(ROOT), str(ROOT / "kernels"), str(ROOT / "engine")]
@@ -33,7 +37,7 @@ def main() -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results")
-    parser.add_argument("--only", metavar="KERNEL", help="compile one kernel, write nothing")
+    parser.add_argument("--only", metavar="KERNEL", help="compile one kernel, keep the other rows")
     parser.add_argument("--tested", action="store_true", help="compile only what tests compile")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     return parser.parse_args(arguments)
@@ -64,11 +68,23 @@ def run(options: argparse.Namespace) -> int:
     for row in rows:
         if row.failed or options.only:
             print(row)
-    if options.only is None:
-        write(rows, options.output, triton_version=version("triton"))
+    write(with_kept(rows, options), options.output, triton_version=version("triton"))
     failed = sum(1 for row in rows if row.failed)
     print(f"{len(rows)} compiled, {failed} with a gate that does not hold")
     return failed
+
+
+def with_kept(rows: "list[Row]", options: argparse.Namespace) -> "list[Row]":
+    """What was compiled now and, with --only, what was written of the other kernels before."""
+    from bench.aot_harness.registry import all_variants
+    from bench.aot_harness.report import read
+
+    if options.only is None:
+        return rows
+    order = [(each.kernel, each.variant) for each in all_variants()]
+    kept = [row for row in read(options.output) if row.kernel != options.only]
+    known = [row for row in (*kept, *rows) if (row.kernel, row.variant) in order]
+    return sorted(known, key=lambda row: order.index((row.kernel, row.variant)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from bench.aot_harness.gates import (
     WIDE_STORES,
     resident,
 )
-from bench.aot_harness.variant import KernelSource, Variant
+from bench.aot_harness.variant import Gate, KernelSource, Variant
 from pagefleet_kernels.gpu import fp8_matmul, int4_matmul
 from pagefleet_kernels.gpu.split_k import BLOCK_K, LargestTile, MatmulLaunch, matmul_launch
 
@@ -23,6 +23,8 @@ FP8_ARCHES = (90, 100)  # sm_80 has no fp8
 def variants() -> list[Variant]:
     made = [_int4("bf16", _launch(rows, int4_matmul.TILE), parts=1) for rows in (1, 32)]
     made += [_int4(element, _launch(1, int4_matmul.TILE), parts=8) for element in FLOATS]
+    made += [_int4("bf16", _launch(32, int4_matmul.TILE), parts=1, group=each) for each in (32, 64)]
+    made += [_int4("bf16", _launch(32, int4_matmul.TILE), parts=1, has_zeros=False)]
     made += [_fp8(_launch(rows, fp8_matmul.TILE), parts=1) for rows in (1, 32, 64)]
     made += [_fp8(_launch(1, fp8_matmul.TILE), parts=8)]
     return [*made, *(_dequantize(element) for element in FLOATS), _add_parts()]
@@ -34,29 +36,38 @@ def _launch(num_rows: int, tile: LargestTile) -> MatmulLaunch:
     )
 
 
-def _int4(element: str, launch: MatmulLaunch, *, parts: int) -> Variant:
-    tensors = ("x", "codes", "scales", "zeros", "target")
+def _int4(
+    element: str, launch: MatmulLaunch, *, parts: int, group: int = 128, has_zeros: bool = True
+) -> Variant:
+    zeros = ("zeros",) if has_zeros else ()
+    tensors = ("x", "codes", "scales", *zeros, "target")
     source = KernelSource(
         function="pagefleet_kernels.gpu.int4_matmul:int4_matmul_kernel",
         arguments={
             "x": f"*{element}",
             "codes": "*u8",
             "scales": f"*{element}",
-            "zeros": f"*{element}",
+            **dict.fromkeys(zeros, "*u8"),
             "target": f"*{element}" if parts == 1 else "*fp32",
             **SIZES,
             "num_groups": "i32",
         },
-        constants={"PARTS": parts, "BLOCK_M": launch.block_m, "BLOCK_N": launch.block_n},
+        constants={
+            "HALF": group // 2,
+            "PARTS": parts,
+            "BLOCK_M": launch.block_m,
+            "BLOCK_N": launch.block_n,
+            **({} if has_zeros else {"zeros": None}),
+        },
         aligned=(*tensors, "width", "x_stride", "num_groups"),
         num_warps=launch.num_warps,
         num_stages=launch.num_stages,
     )
     return Variant(
         kernel="int4_matmul",
-        variant=_name(element, launch, parts),
+        variant=f"{_name(element, launch, parts)}{_special(group, has_zeros)}",
         source=source,
-        gates=(*GATES, NO_INT_TO_FLOAT, resident(2)),
+        gates=(*_int4_gates(group), NO_INT_TO_FLOAT, resident(2)),
         tested=TESTED,
     )
 
@@ -95,18 +106,27 @@ def _name(element: str, launch: MatmulLaunch, parts: int) -> str:
     return f"{element} {launch.block_m}x{launch.block_n} parts={'1' if parts == 1 else 'n'}"
 
 
+def _int4_gates(group: int) -> tuple[Gate, ...]:
+    """A step of small groups has fewer bytes than its threads can load at their widest."""
+    return GATES if group == 128 else tuple(gate for gate in GATES if gate is not WIDE_LOADS)
+
+
+def _special(group: int, has_zeros: bool) -> str:
+    return ("" if group == 128 else f" g{group}") + ("" if has_zeros else " no zeros")
+
+
 def _dequantize(element: str) -> Variant:
     source = KernelSource(
         function="pagefleet_kernels.gpu.int4_matmul:dequantize_int4_kernel",
         arguments={
             "codes": "*u8",
             "scales": f"*{element}",
-            "zeros": f"*{element}",
+            "zeros": "*u8",
             "target": f"*{element}",
             "width": "i32",
             "num_groups": "i32",
         },
-        constants={"BLOCK": int4_matmul.DEQUANTIZE_ROWS},
+        constants={"HALF": 64, "BLOCK": int4_matmul.DEQUANTIZE_ROWS},
         aligned=("codes", "scales", "zeros", "target", "width", "num_groups"),
     )
     return Variant(

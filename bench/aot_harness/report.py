@@ -45,6 +45,11 @@ def write(rows: list[Row], folder: Path, *, triton_version: str) -> None:
     (folder / "aot.md").write_text(markdown(rows, triton_version=triton_version))
 
 
+def read(folder: Path) -> list[Row]:
+    """The rows that `write` left in this folder."""
+    return [Row(**row) for row in json.loads((folder / "aot.json").read_text())]
+
+
 def markdown(rows: list[Row], *, triton_version: str) -> str:
     failed = [row for row in rows if row.failed]
     head = [

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pagefleet_kernels.kv_layout import ROW_FORMATS, code_bytes, scale_bytes
 
 HALF = 2  # bytes of bf16
-INT4_WEIGHT_BYTES = 0.5 + 2 * HALF / 128  # a code, and scale and zero of a group of 128
+INT4_WEIGHT_BYTES = 0.5 + (HALF + 0.5) / 128  # a code, and scale and zero of a group of 128
 
 
 def kv_token_bytes(mode: str, *, num_kv_heads: int, head_dim: int) -> int:

@@ -70,4 +70,4 @@ def random_int4(depth: int, width: int, device: torch.device) -> Int4Weight:
     codes = torch.randint(0, 16, (depth, width), device=device, dtype=torch.uint8)
     scales = torch.rand(groups, device=device) * 0.01 + 0.001
     zeros = torch.randint(0, 16, groups, device=device)
-    return pack_int4(codes, scales.bfloat16(), zeros.bfloat16())
+    return pack_int4(codes, scales.bfloat16(), zeros)

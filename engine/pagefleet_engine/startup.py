@@ -40,6 +40,7 @@ def build_engine_core(
         dtype=torch_dtype(limits.dtype),
         device=device.torch_device,
         max_model_len=limits.max_model_len,
+        quantization=shape.quantization,
     )
     worker = Worker(
         model,

@@ -14,6 +14,7 @@ from pagefleet_engine.device import Device
 from pagefleet_engine.errors import ConfigError, ModelLoadError, OutOfMemoryError
 from pagefleet_engine.layers.fused import fuse_linears
 from pagefleet_engine.layers.linear import pack_linears, packing_works
+from pagefleet_engine.layers.quantized import warm_up_quantized
 from pagefleet_engine.model_runner import ModelRunner, run_model
 from pagefleet_engine.models.attention import LayerUse, PagedLayers, UseRecorder, attach
 from pagefleet_engine.sampler import Sampler
@@ -68,6 +69,8 @@ class Worker:
         self._run = forward or partial(run_model, model)
         self._attention_backend = attention_backend
         _pack(model, device.torch_device)
+        if products := warm_up_quantized(model, torch_dtype(limits.dtype)):
+            logger.info("compiled and ran %d products with quantized weights", products)
 
     def profile(self) -> Profile:
         """Run the largest step once: which keys and values a layer stores, memory and speed."""

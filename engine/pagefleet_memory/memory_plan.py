@@ -3,6 +3,7 @@
 from pagefleet_memory.batching import context_load, mean_prompt_tokens
 from pagefleet_memory.demand import Demand
 from pagefleet_memory.engine_split import whole_stack, whole_tensors
+from pagefleet_memory.engine_weights import unread_weights
 from pagefleet_memory.fitting import Candidate
 from pagefleet_memory.host import host_memory_bytes, shm_bytes, startup_seconds
 from pagefleet_memory.kv_cache import blocks_for_tokens, num_kv_blocks
@@ -75,8 +76,8 @@ def _notes(demand: Demand, candidate: Candidate) -> list[str]:
         notes.append(f"layers with a window of {shape.sliding_window} tokens keep full length")
     if group.accelerators_per_node > 1 or limits.world_size > 1:
         notes += [each for each in (whole_tensors(shape), whole_stack(shape)) if each]
-    if shape.quantization and limits.world_size > 1:
-        notes.append("engines of this version split no quantized weights: one GPU a replica works")
+    if unread := unread_weights(shape):
+        notes.append(f"this version of the engine does not read {unread} weights")
     if limits.kv_cache_dtype == "int4":
         notes.append("the 4-bit KV cache changes answers, most of small models: measure yours")
     if limits.swap_space_bytes == 0:

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from pagefleet_memory.accelerator import accelerator_from_labels
+from pagefleet_memory.accelerator import Accelerator, accelerator_from_labels
 from pagefleet_memory.demand import Demand
+from pagefleet_memory.engine_formats import FP8, GPTQ
+from pagefleet_memory.engine_weights import unread_weights
 from pagefleet_memory.errors import LimitError
 from pagefleet_memory.fitting import Candidate, device, smallest_limits, try_option
 from pagefleet_memory.growing import grow, longest_model_len
@@ -24,8 +26,16 @@ _GPUS_TO_SUGGEST = 8
 
 # Checkpoints that publishers offer, by how much is rounded: name, method, packing.
 _QUANTIZED = (
-    ("an 8-bit checkpoint (int8, a scale per row)", Quantization("int8"), "int8"),
-    ("a 4-bit checkpoint (GPTQ, groups of 128)", Quantization("gptq", group_size=128), "int4-g128"),
+    (
+        "an 8-bit checkpoint (fp8, a scale per row)",
+        Quantization("fp8", engine_format=FP8),
+        "fp8",
+    ),
+    (
+        "a 4-bit checkpoint (GPTQ, groups of 128)",
+        Quantization("gptq", group_size=128, engine_format=GPTQ),
+        "int4-g128",
+    ),
 )
 
 # Pins that a user can leave out, by the fields of the spec.
@@ -136,18 +146,24 @@ def _smaller_cache(demand: Demand, groups: Sequence[NodeGroup]) -> Iterator[Chan
 
 
 def _quantized_weights(demand: Demand, groups: Sequence[NodeGroup]) -> Iterator[Change]:
-    """The least rounding of weights that fits one GPU: an engine splits no quantized weights."""
+    """The least rounding of weights that fits, of those that an engine reads."""
     if demand.shape.quantization is not None:
         return
     for name, quantization, packing in _QUANTIZED:
         shape = as_quantized(demand.shape, quantization, packing)
-        pins = replace(demand.pins, max_gpus=1)
-        smaller = Demand(shape, demand.workload, pins)
-        gpus = [group for group in groups if group.accelerator.kind == "GPU"]
+        if unread_weights(shape):
+            continue
+        smaller = Demand(shape, demand.workload, demand.pins)
+        gpus = [group for group in groups if _computes_in(group.accelerator, packing)]
         candidate = _first_fit(smaller, gpus)
         if candidate is not None:
             yield from _change(f"{name} fits {_describe(candidate)}", smaller, gpus)
             return
+
+
+def _computes_in(accelerator: Accelerator, packing: str) -> bool:
+    """Whether it is a GPU with a kernel for these weights; others unpack fp8 at every step."""
+    return accelerator.kind == "GPU" and (accelerator.fp8 or packing != "fp8")
 
 
 def _more_memory(demand: Demand, groups: Sequence[NodeGroup]) -> Iterator[Change]:

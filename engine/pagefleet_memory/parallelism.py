@@ -45,13 +45,18 @@ def tensor_parallel_problem(shape: ModelShape, tensor_parallel_size: int) -> str
     padded = -(-shape.vocab_size // _VOCAB_PADDING) * _VOCAB_PADDING
     if padded % tp:
         return f"the vocabulary, padded to {padded}, does not divide by {tp}"
-    for name, width in _mlp_widths(shape):
+    for name, width in (*_attention_widths(shape), *_mlp_widths(shape)):
         if width % tp:
             return f"{name} {width} does not divide by {tp}"
         problem = _group_problem(shape, name, width // tp)
         if problem:
             return problem
     return None
+
+
+def _attention_widths(shape: ModelShape) -> tuple[tuple[str, int], ...]:
+    """The inputs of the output projection."""
+    return (("the attention's width", shape.num_attention_heads * shape.v_head_dim),)
 
 
 def _mlp_widths(shape: ModelShape) -> tuple[tuple[str, int], ...]:

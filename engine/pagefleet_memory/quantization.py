@@ -1,7 +1,7 @@
 """Weight quantization named by a config.json: which modules it packs, and how."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagefleet_memory.config_fields import (
     read_bool,
@@ -10,6 +10,7 @@ from pagefleet_memory.config_fields import (
     read_str,
     read_str_list,
 )
+from pagefleet_memory.engine_formats import engine_format
 from pagefleet_memory.errors import ShapeError
 from pagefleet_memory.matrices import Matrix
 from pagefleet_memory.module_patterns import ModulePatterns
@@ -27,6 +28,8 @@ class Quantization:
     group_size: int | None = None  # inputs that share a scale; None means a whole row
     block_size: int | None = None  # side of an fp8 weight block
     experts_only: bool = False
+    engine_format: str = ""  # as pagefleet's engine reads it (engine_formats.py); empty: it cannot
+    obstacle: str = ""  # what keeps the engine from reading it
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,13 @@ def read_quantization(config: Mapping[str, object]) -> QuantizationRules | None:
     if not section:
         return None
     method = read_str(section, "quant_method", default="").lower().replace("_", "-")
+    rules = _read_method(section, method)
+    readable, obstacle = engine_format(section, method)
+    quantization = replace(rules.quantization, engine_format=readable, obstacle=obstacle)
+    return replace(rules, quantization=quantization)
+
+
+def _read_method(section: Mapping[str, object], method: str) -> QuantizationRules:
     if method in ("awq", "gptq", "auto-round", "gptq-marlin", "awq-marlin"):
         return _grouped(section, method)
     if method in ("fp8", "fbgemm-fp8"):
@@ -186,7 +196,8 @@ def _weights_packing(group: Mapping[str, object]) -> str:
     bits = read_int(weights, "num_bits", default=8, maximum=16)
     floats = read_str(weights, "type", default="int") == "float"
     if floats:
-        return "nvfp4" if bits == 4 else "fp8"
+        blocks = read_str(weights, "strategy", default="tensor") == "block"
+        return "nvfp4" if bits == 4 else "fp8-block" if blocks else "fp8"
     size = weights.get("group_size")
     grouped = isinstance(size, int) and not isinstance(size, bool) and size > 0
     symmetric = read_bool(weights, "symmetric", default=True)
@@ -201,6 +212,8 @@ def _targets(group: Mapping[str, object]) -> ModulePatterns | None:
 def _described(packing: str) -> Quantization:
     if packing == "nvfp4":
         return Quantization("nvfp4", group_size=16)
+    if packing == "fp8-block":
+        return Quantization("fp8", block_size=128)
     method, _, group = packing.removesuffix("-zp").partition("-g")
     return Quantization(method, group_size=int(group) if group else None)
 

@@ -21,6 +21,22 @@ class Fp8Weight:
     codes: torch.Tensor  # [out_features, in_features] float8_e4m3fn
     scales: torch.Tensor  # [out_features] float32
 
+    @property
+    def in_features(self) -> int:
+        return self.codes.shape[1]
+
+    @property
+    def out_features(self) -> int:
+        return self.codes.shape[0]
+
+    @property
+    def num_bytes(self) -> int:
+        return self.codes.numel() + self.scales.numel() * self.scales.itemsize
+
+    def rows(self, start: int, stop: int) -> torch.Tensor:
+        """Outputs of `start` to `stop`: [stop - start, in_features] in float32."""
+        return self.codes[start:stop].float() * self.scales[start:stop, None]
+
 
 def quantize_fp8_weight(weight: torch.Tensor) -> Fp8Weight:
     """From [out_features, in_features]; the largest weight of an output becomes +-448."""

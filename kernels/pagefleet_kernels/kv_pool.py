@@ -4,13 +4,21 @@ The bytes are laid out by kv_layout.py. Views have the strides of the records, w
 than the layout: always take strides from `tensor.stride()`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from pagefleet_kernels.kv_layout import ROW_FORMATS, KVLayout, int4_group
 
 FP8 = torch.float8_e4m3fn
+_CODE_DTYPES = {
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "fp8_e4m3": FP8,
+    "int8": torch.int8,
+    "int4": torch.uint8,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +45,15 @@ class LayerCache:
     v_codes: torch.Tensor
     k_scales: torch.Tensor | None
     v_scales: torch.Tensor | None
+    keys: CachePart = field(init=False)
+    values: CachePart = field(init=False)
+
+    def __post_init__(self) -> None:
+        key, value = ROW_FORMATS[self.mode]
+        keys = CachePart(key, self.head_dim, self.k_codes, self.k_scales)
+        values = CachePart(value, self.v_head_dim, self.v_codes, self.v_scales)
+        object.__setattr__(self, "keys", keys)
+        object.__setattr__(self, "values", values)
 
     @property
     def num_blocks(self) -> int:
@@ -50,14 +67,6 @@ class LayerCache:
     def is_rotated(self) -> bool:
         """Whether keys and values are stored rotated (rotation.py)."""
         return self.mode == "int4"
-
-    @property
-    def keys(self) -> CachePart:
-        return CachePart(ROW_FORMATS[self.mode][0], self.head_dim, self.k_codes, self.k_scales)
-
-    @property
-    def values(self) -> CachePart:
-        return CachePart(ROW_FORMATS[self.mode][1], self.v_head_dim, self.v_codes, self.v_scales)
 
 
 class KVPool:
@@ -130,7 +139,4 @@ def _scales(
 
 def code_dtype(row_format: str) -> torch.dtype:
     """The element type of the codes; two 4-bit codes share a byte."""
-    special = {"fp8_e4m3": FP8, "int8": torch.int8, "int4": torch.uint8}
-    dtype = special.get(row_format) or getattr(torch, row_format)
-    assert isinstance(dtype, torch.dtype), row_format
-    return dtype
+    return _CODE_DTYPES[row_format]

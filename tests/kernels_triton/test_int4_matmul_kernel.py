@@ -19,18 +19,21 @@ from pagefleet_kernels.int4_matmul import (
     int4_matmul_reference,
     pack_int4,
     repack_awq,
+    repack_gptq,
 )
 from tests.support.kernel_error import relative_error
 
 TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 6e-3}
 
 
-def weight(in_features: int, out_features: int, dtype: torch.dtype = torch.bfloat16) -> Int4Weight:
+def weight(
+    in_features: int, out_features: int, dtype: torch.dtype = torch.bfloat16, *, group: int = 128
+) -> Int4Weight:
     generator = torch.Generator().manual_seed(in_features + out_features)
-    groups = (in_features // 128, out_features)
+    groups = (in_features // group, out_features)
     codes = torch.randint(0, 16, (in_features, out_features), generator=generator)
     scales = (torch.rand(groups, generator=generator) * 0.02 + 0.001).to(dtype)
-    zeros = torch.randint(0, 16, groups, generator=generator).to(dtype)
+    zeros = torch.randint(0, 16, groups, generator=generator)
     return pack_int4(codes, scales, zeros)
 
 
@@ -52,6 +55,17 @@ def test_products_are_those_of_the_dequantized_weight(
     exact = x.double() @ dequantize_int4(packed).double().T
     assert relative_error(int4_matmul(x, packed), exact) < TOLERANCES[dtype]
     assert relative_error(int4_matmul_reference(x, packed), exact) < TOLERANCES[dtype]
+
+
+@pytest.mark.parametrize("group", [32, 64])
+def test_smaller_groups_and_weights_without_zeros_of_their_own(group: int) -> None:
+    x, packed = inputs(3, 256), weight(256, 72, group=group)
+    for each in (packed, dataclasses.replace(packed, zeros=None)):
+        assert each.in_features == 256
+        exact = x.double() @ dequantize_int4(each).double().T
+        assert relative_error(int4_matmul(x, each), exact) < TOLERANCES[torch.bfloat16]
+        unpacked = unpack_int4(each, dtype=torch.bfloat16)
+        assert torch.equal(unpacked, dequantize_int4(each).bfloat16())
 
 
 def test_a_large_batch_is_multiplied_by_the_unpacked_weight() -> None:
@@ -76,6 +90,31 @@ def test_awqs_tensors_are_repacked_to_the_same_weight() -> None:
 
     packed = repack_awq(awq(codes), awq(zeros), scales)
     wide = [each.repeat_interleave(128, dim=0).float() for each in (zeros, scales)]
+    assert torch.equal(dequantize_int4(packed), ((codes - wide[0]) * wide[1]).T)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("zeros_less_one", [True, False])
+def test_gptqs_tensors_are_repacked_to_the_same_weight(
+    symmetric: bool, zeros_less_one: bool
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    codes = torch.randint(0, 16, (256, 16), generator=generator)
+    zeros = torch.randint(0, 16, (4, 16), generator=generator)
+    zeros = torch.full_like(zeros, 8) if symmetric else zeros
+    scales = torch.rand(4, 16, generator=generator).half()
+
+    def gptq(numbers: torch.Tensor) -> torch.Tensor:  # eight neighbours of the last dimension
+        eights = numbers.view(numbers.shape[0], -1, 8)
+        words = sum(eights[:, :, j] << (4 * j) for j in range(8))
+        assert isinstance(words, torch.Tensor)
+        return words.to(torch.int32)
+
+    stored = (zeros - 1) & 0xF if zeros_less_one else zeros
+    qweight = gptq(codes.T.contiguous()).T.contiguous()
+    packed = repack_gptq(qweight, gptq(stored), scales, zeros_less_one=zeros_less_one)
+    assert (packed.zeros is None) == symmetric
+    wide = [each.repeat_interleave(64, dim=0).float() for each in (zeros, scales)]
     assert torch.equal(dequantize_int4(packed), ((codes - wide[0]) * wide[1]).T)
 
 
@@ -107,9 +146,9 @@ X, WEIGHT = inputs(2, 256), weight(256, 64)
         (X.to("meta"), WEIGHT, "codes.device"),
         (inputs(256, 2).T, WEIGHT, r"x.stride\(-1\)"),
         (X, dataclasses.replace(WEIGHT, codes=WEIGHT.codes.int()), "codes.dtype"),
-        (X, dataclasses.replace(WEIGHT, codes=WEIGHT.codes[:, :, :32]), "codes.shape"),
+        (X, dataclasses.replace(WEIGHT, codes=WEIGHT.codes[:, :, :24]), "codes.shape"),
         (X, dataclasses.replace(WEIGHT, scales=WEIGHT.scales[:1]), "scales.shape"),
-        (X, dataclasses.replace(WEIGHT, zeros=WEIGHT.zeros.half()), "zeros.dtype"),
+        (X, dataclasses.replace(WEIGHT, zeros=WEIGHT.scales[:, ::2]), "zeros.dtype"),
         (X, dataclasses.replace(weight(256, 128), codes=weight(256, 128).codes[:, ::2]), "scales"),
         (X.half(), WEIGHT, "scales.dtype=torch.bfloat16: must be torch.float16"),
     ],
@@ -122,9 +161,9 @@ def test_what_does_not_fit_is_refused_by_name(
             function(x, packed)
 
 
-def test_a_checkpoint_with_other_groups_is_refused() -> None:
+def test_tensors_that_are_no_whole_groups_are_refused() -> None:
     words = torch.zeros(192, 8, dtype=torch.int32)
-    with pytest.raises(ArgumentError, match=r"qweight.shape\[0\]=192: must be a multiple of 128"):
+    with pytest.raises(ArgumentError, match=r"codes, scales=\(192, 1\): must be a number of"):
         repack_awq(words, words[:1], torch.ones(1, 64).half())
     with pytest.raises(ArgumentError, match=r"qzeros.shape=\(4, 8\): must be \(2, 8\)"):
-        repack_awq(torch.zeros(256, 8, dtype=torch.int32), words[:4], torch.ones(4, 64).half())
+        repack_awq(torch.zeros(256, 8, dtype=torch.int32), words[:4], torch.ones(2, 64).half())

@@ -160,7 +160,8 @@ def test_every_change_that_is_proposed_gives_a_plan(name: str) -> None:
     ("name", "said"),
     [
         ("long on one L4", "kvCache.dtype int8"),
-        ("8B on one T4", "an 8-bit checkpoint"),
+        ("8B on one T4", "a 4-bit checkpoint (GPTQ, groups of 128) fits 1x Tesla-T4"),
+        ("405B on 8 H100", "an 8-bit checkpoint (fp8, a scale per row) fits 8x"),
         ("70B on a pair", "4x NVIDIA-A100-SXM4-80GB (TP=4, PP=1) fits"),
         ("405B on 8 H100", "16x NVIDIA-H100-80GB-HBM3 (TP=8, PP=2)"),
         ("too many slots", "maxNumSeqs "),

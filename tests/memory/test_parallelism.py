@@ -43,6 +43,14 @@ from tests.memory.memory_builders import LLAMA_3_8B, SMOLLM2_135M, shape
             8,
             "scale",
         ),
+        (
+            {
+                "quantization_config": {"quant_method": "gptq", "group_size": 128},
+                "head_dim": 48,
+            },
+            8,
+            "the attention's width per rank, 192",
+        ),
     ],
 )
 def test_intensor_sizes_say_why(changes: dict[str, object], tensor: int, named: str) -> None:

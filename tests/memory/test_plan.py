@@ -225,6 +225,24 @@ def test_min_kv_tokens_is_a_hard_floor() -> None:
     assert over.refusal is not None and "60000 tokens" in over.refusal.message
 
 
+@pytest.mark.parametrize(
+    ("section", "note"),
+    [
+        ({"quant_method": "awq", "group_size": 128}, None),
+        ({"quant_method": "bitsandbytes"}, "does not read bitsandbytes weights"),
+        ({"quant_method": "gptq", "desc_act": True}, "does not read gptq desc_act true weights"),
+    ],
+)
+def test_a_plan_says_which_weights_the_engine_does_not_read(
+    section: dict[str, object], note: str | None
+) -> None:
+    model = shape(LLAMA_3_70B, quantization_config=section)
+    chosen = plan_serving(model, Workload(max_model_len=4096), [gpus("L4", 8)]).chosen
+    assert chosen is not None and chosen.gpus_per_replica > 1
+    notes = [each for each in chosen.notes if "weights" in each]
+    assert notes == ([f"this version of the engine {note}"] if note else [])
+
+
 def test_an_unstated_length_is_the_models_own_or_what_fits() -> None:
     on_h100 = plan_serving(shape(LLAMA_3_8B), Workload(), [gpus("H100", 1)]).chosen
     on_l4 = plan_serving(shape(LLAMA_3_8B), Workload(), [gpus("L4", 1)]).chosen

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pagefleet_memory import ModelShape, ShapeError
+from pagefleet_memory.engine_weights import require_readable_weights, unread_weights
 from pagefleet_memory.module_patterns import ModulePatterns
 from pagefleet_memory.packing import packed_bytes
 from tests.memory.memory_builders import DEEPSEEK_V3, LLAMA_3_8B, shape
@@ -136,6 +137,79 @@ def test_a_quantization_inside_the_text_section_counts() -> None:
     text = {**LLAMA_3_8B, "quantization_config": {"quant_method": "fp8"}}
     model = ModelShape.from_config({"model_type": "llava", "text_config": text})
     assert model.quantization is not None and model.quantization.method == "fp8"
+
+
+_FP8 = {"num_bits": 8, "type": "float", "strategy": "channel"}
+
+
+def _compressed(weights: dict[str, Any], **section: Any) -> dict[str, Any]:
+    return _groups(weights, **{"format": "float-quantized", **section})
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        ({"quant_method": "awq", "w_bit": 4, "q_group_size": 64, "version": "GEMM"}, "awq"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False}, "gptq"),
+        ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "gptq_v2"}, "gptq-v2"),
+        ({"quant_method": "fp8", "fmt": "e4m3"}, "fp8"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8-block"),
+        ({"quant_method": "fbgemm_fp8"}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
+        (_compressed(_FP8, sparsity_config={"format": "dense"}), "fp8"),
+        (_compressed({**_FP8, "strategy": "block", "block_structure": "128x128"}), "fp8-block"),
+    ],
+)
+def test_what_the_engine_reads(section: dict[str, Any], name: str) -> None:
+    model = shape(LLAMA_3_8B, quantization_config=section)
+    assert model.quantization is not None and model.quantization.engine_format == name
+    assert unread_weights(model) is None
+    assert ModelShape.from_summary(model.to_summary()) == model
+    require_readable_weights(model)
+
+
+@pytest.mark.parametrize(
+    ("section", "unread"),
+    [
+        ({"quant_method": "awq", "bits": 3}, "awq 3-bit"),
+        ({"quant_method": "awq", "version": "gemv_fast"}, "awq version gemv_fast"),
+        ({"quant_method": "awq", "zero_point": False}, "awq zero_point false"),
+        ({"quant_method": "gptq", "group_size": -1}, "gptq group_size -1"),
+        ({"quant_method": "gptq", "desc_act": True}, "gptq desc_act true"),
+        ({"quant_method": "gptq", "checkpoint_format": "marlin"}, "gptq checkpoint_format marlin"),
+        ({"quant_method": "gptq", "dynamic": {"+:.*": {"bits": 8}}}, "gptq dynamic"),
+        ({"quant_method": "auto-round"}, "auto-round"),
+        ({"quant_method": "fp8", "fmt": "e5m2"}, "fp8 e5m2"),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "bitsandbytes"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "modelopt NVFP4"),
+        (_groups(_CHANNEL_INT8, format="int-quantized"), "compressed-tensors int-quantized"),
+        (_groups(_GROUPED_INT4, format="pack-quantized"), "compressed-tensors pack-quantized"),
+        (_compressed({**_FP8, "num_bits": 4}), "compressed-tensors 4-bit float"),
+        (_compressed({**_FP8, "strategy": "group"}), "compressed-tensors strategy group"),
+        (
+            _compressed({**_FP8, "strategy": "block", "block_structure": [64, 64]}),
+            "compressed-tensors block_structure [64, 64]",
+        ),
+        (_compressed(_FP8, transform_config={"R1": {}}), "compressed-tensors transform_config"),
+    ],
+)
+def test_what_the_engine_does_not_read_can_be_planned_and_is_named(
+    section: dict[str, Any], unread: str
+) -> None:
+    model = shape(LLAMA_3_8B, quantization_config=section)
+    assert unread_weights(model) == unread
+    assert ModelShape.from_summary(model.to_summary()) == model
+    with pytest.raises(ShapeError, match="does not read .* weights; awq .* work") as caught:
+        require_readable_weights(model)
+    assert caught.value.field == "quantization_config.quant_method"
+
+
+def test_packed_experts_are_not_read_and_plain_ones_are() -> None:
+    section = {"quant_method": "fp8", "modules_to_not_convert": []}
+    mixtral = {**LLAMA_3_8B, "model_type": "mixtral", "num_local_experts": 4}
+    assert unread_weights(shape(mixtral, quantization_config=section)) == "fp8 expert"
+    section["modules_to_not_convert"] = ["re:.*experts.*"]
+    assert unread_weights(shape(mixtral, quantization_config=section)) is None
 
 
 @pytest.mark.parametrize(

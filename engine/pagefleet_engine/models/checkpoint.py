@@ -11,6 +11,7 @@ from typing import Any
 
 from pagefleet_engine.errors import ModelLoadError
 from pagefleet_memory import CheckpointSummary, MemoryModelError, ModelShape
+from pagefleet_memory.engine_weights import require_readable_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ def read_shape(folder: Path) -> ModelShape:
     try:
         shape = ModelShape.from_config(config, checkpoint=summarize_checkpoint(folder))
         shape.require_engine_support()
+        require_readable_weights(shape)
     except MemoryModelError as error:
         raise ModelLoadError(f"{folder}/config.json: {error}") from error
     return shape

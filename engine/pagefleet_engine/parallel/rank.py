@@ -39,6 +39,7 @@ class Rank:
             dtype=torch_dtype(limits.dtype),
             device=self.device.torch_device,
             max_model_len=limits.max_model_len,
+            quantization=self.shape.quantization,
         )
         forward = StageForward(model, group) if self.place.num_stages > 1 else None
         return Worker(

@@ -1,4 +1,4 @@
-"""Fill a rank's modules from the safetensors files, reading no more than the rank's share."""
+"""Fill modules from the safetensors files, reading no more than a rank's share."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,6 +16,8 @@ from pagefleet_engine.parallel.pieces import Piece
 
 Ranges = tuple[tuple[int, int], ...]
 
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
 
 class Checkpoint:
     """The tensors of a model folder by name; files are mapped, so reading a slice is cheap."""
@@ -30,18 +32,25 @@ class Checkpoint:
     def __contains__(self, name: str) -> bool:
         return name in self._files
 
-    def read(self, name: str, dim: int, ranges: Ranges | None) -> torch.Tensor:
+    def dtype(self, name: str) -> str:
+        """As safetensors names it: "BF16", "F8_E4M3"."""
+        return str(self._files[name].get_slice(name).get_dtype())
+
+    def read(self, name: str, dim: int = 0, ranges: Ranges | None = None) -> torch.Tensor:
         """The ranges of one dimension side by side, or everything."""
-        stored = self._files[name].get_slice(name)
         if ranges is None:
-            whole: torch.Tensor = stored[:]
+            whole: torch.Tensor = self._files[name].get_tensor(name)
             return whole
+        stored = self._files[name].get_slice(name)
         before = (slice(None),) * dim
         parts = [stored[(*before, slice(*each))] for each in ranges if each[0] < each[1]]
-        return torch.cat(parts, dim=dim) if parts else stored[(*before, slice(0, 0))]
+        if len(parts) > 1:
+            return torch.cat(parts, dim=dim)
+        one: torch.Tensor = parts[0] if parts else stored[(*before, slice(0, 0))]
+        return one
 
 
-class _Names:
+class Names:
     """Under which names a checkpoint may hold what a model's module is called."""
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -60,6 +69,11 @@ class _Names:
         """The weight that this one is tied to, else itself."""
         return self._tied.get(name, name)
 
+    def find(self, name: str, checkpoint: Checkpoint) -> str | None:
+        """The name that the checkpoint has for it, a tied weight's original for instance."""
+        spellings = self.spellings(self.original(name))
+        return next((each for each in spellings if each in checkpoint), None)
+
     def spellings(self, name: str) -> list[str]:
         """As the model says it, without its base's name, and in older forms."""
         renamed = [name.replace(new, old) for new, old in self._renamings]
@@ -69,7 +83,7 @@ class _Names:
 class _Experts:
     """Reads what a model holds as one tensor from the per-expert matrices of a checkpoint."""
 
-    def __init__(self, names: _Names, checkpoint: Checkpoint) -> None:
+    def __init__(self, names: Names, checkpoint: Checkpoint) -> None:
         self._names = names
         self._checkpoint = checkpoint
 
@@ -102,12 +116,15 @@ class _Experts:
 
 @torch.no_grad()
 def fill_model(
-    model: PreTrainedModel, folder: Path, pieces: Mapping[str, Piece], *, device: torch.device
+    model: PreTrainedModel,
+    checkpoint: Checkpoint,
+    pieces: Mapping[str, Piece],
+    *,
+    device: torch.device,
 ) -> None:
     """Give every parameter and buffer on meta its memory and its values."""
     _compute_buffers(model, device)
-    checkpoint = Checkpoint(folder)
-    names = _Names(model)
+    names = Names(model)
     experts = _Experts(names, checkpoint)
     filled: dict[Piece, nn.Parameter | torch.Tensor] = {}
     for name, tensor in list(_stored_tensors(model)):
@@ -116,6 +133,11 @@ def fill_model(
             values = _read(checkpoint, experts, piece, tensor)
             if values.shape != tensor.shape:
                 raise ModelLoadError(f"{name} is {list(values.shape)}, not {list(tensor.shape)}")
+            if tensor.is_floating_point() and values.dtype not in _FLOATS:
+                raise ModelLoadError(
+                    f"{name} is stored as {values.dtype}, which this version reads for the "
+                    "weights of linear layers only"
+                )
             values = values.to(device=device, dtype=tensor.dtype)
             is_parameter = isinstance(tensor, nn.Parameter)
             filled[piece] = nn.Parameter(values, requires_grad=False) if is_parameter else values
@@ -131,11 +153,10 @@ def _stored_tensors(model: PreTrainedModel) -> list[tuple[str, torch.Tensor]]:
     return list({**parameters, **buffers}.items())
 
 
-def _locate(names: _Names, checkpoint: Checkpoint, piece: Piece) -> Piece:
+def _locate(names: Names, checkpoint: Checkpoint, piece: Piece) -> Piece:
     """The piece under the name that the checkpoint has; a tied one is its original."""
-    source = names.original(piece.source)
-    found = next((each for each in names.spellings(source) if each in checkpoint), source)
-    return replace(piece, source=found)
+    found = names.find(piece.source, checkpoint)
+    return replace(piece, source=found or names.original(piece.source))
 
 
 def _read(
@@ -147,8 +168,8 @@ def _read(
         found = experts.read(piece, tensor.shape[0]) if tensor.dim() == 3 else None
         if found is None:
             raise ModelLoadError(
-                f"the checkpoint has no {piece.source}, and a model in several ranks is read "
-                "under the names of its modules; one rank can load other forms"
+                f"the checkpoint has no {piece.source}: a model in several ranks or with quantized "
+                "weights is read under the names of its modules; other forms load in one rank"
             )
         values = found
     missing = (piece.padded_size or 0) - values.shape[0]

@@ -19,7 +19,8 @@ from pagefleet_kernels.gpu.split_k import (
 TILE = LargestTile(block_m=64, block_n=128)
 
 
-@triton.jit
+# One compiled kernel for every number of rows: a batch changes at each step.
+@triton.jit(do_not_specialize=["num_rows"])
 def fp8_matmul_kernel(
     x,  # [num_rows, depth]
     codes,  # [width, depth]

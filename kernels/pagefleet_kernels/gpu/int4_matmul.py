@@ -1,4 +1,4 @@
-"""Multiply by int4 weights in groups of 128: one group per step, its two halves as two products."""
+"""Multiply by int4 weights in groups: one group per step, its two halves as two products."""
 
 import torch
 import torch.nn.functional as F
@@ -34,16 +34,25 @@ def _centered(nibble, dtype: tl.constexpr):
 
 
 @triton.jit
+def _zeros_less_8(zeros, at, column, inside, dtype: tl.constexpr):
+    """In float32, of outputs whose scales lie at `at`."""
+    pair = tl.load(zeros + (at >> 1), mask=inside, other=0)
+    return _centered((pair >> ((column & 1) * 4).to(tl.uint8)) & 0xF, dtype).to(tl.float32)
+
+
+# One compiled kernel for every number of rows: a batch changes at each step.
+@triton.jit(do_not_specialize=["num_rows"])
 def int4_matmul_kernel(
-    x,  # [num_rows, num_groups * 128]
-    codes,  # [num_groups, width, 64]
+    x,  # [num_rows, num_groups * 2 * HALF]
+    codes,  # [num_groups, width, HALF]
     scales,  # [num_groups, width]
-    zeros,
+    zeros,  # [num_groups, width / 2], or None: all are 8
     target,  # [num_rows, width], or float32 [PARTS, num_rows, width]
     num_rows,
     width,
     num_groups,
     x_stride,
+    HALF: tl.constexpr,
     PARTS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -51,28 +60,30 @@ def int4_matmul_kernel(
     row = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     part = tl.program_id(2)
-    byte = tl.arange(0, 64)
+    byte = tl.arange(0, HALF)
     row_inside, column_inside = row < num_rows, column < width
     dtype: tl.constexpr = x.dtype.element_ty
 
     each = tl.cdiv(num_groups, PARTS)
     first, last = part * each, tl.minimum(part * each + each, num_groups)
-    x_at = x + row[:, None].to(tl.int64) * x_stride + byte[None, :] + first * 128
+    x_at = x + row[:, None].to(tl.int64) * x_stride + byte[None, :] + first * 2 * HALF
     at = first.to(tl.int64) * width + column  # of one group's scales
-    codes_at = codes + at[:, None] * 64 + byte[None, :]
+    codes_at = codes + at[:, None] * HALF + byte[None, :]
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for _ in range(first, last):
-        low_x = tl.load(x_at, mask=row_inside[:, None], other=0.0)  # [BLOCK_M, 64]
-        high_x = tl.load(x_at + 64, mask=row_inside[:, None], other=0.0)
-        packed = tl.load(codes_at, mask=column_inside[:, None], other=0)  # [BLOCK_N, 64]
+        low_x = tl.load(x_at, mask=row_inside[:, None], other=0.0)  # [BLOCK_M, HALF]
+        high_x = tl.load(x_at + HALF, mask=row_inside[:, None], other=0.0)
+        packed = tl.load(codes_at, mask=column_inside[:, None], other=0)  # [BLOCK_N, HALF]
         scale = tl.load(scales + at, mask=column_inside, other=0.0).to(tl.float32)
-        zero = tl.load(zeros + at, mask=column_inside, other=0.0).to(tl.float32) - 8.0
         product = tl.dot(low_x, tl.trans(_centered(packed & 0xF, dtype)))
         product = tl.dot(high_x, tl.trans(_centered(packed >> 4, dtype)), product)
-        row_sum = tl.sum(low_x.to(tl.float32), axis=1) + tl.sum(high_x.to(tl.float32), axis=1)
-        total += (product - row_sum[:, None] * zero[None, :]) * scale[None, :]
-        x_at += 128
-        codes_at += width * 64
+        if zeros is not None:
+            zero = _zeros_less_8(zeros, at, column, column_inside, dtype)
+            row_sum = tl.sum(low_x.to(tl.float32), axis=1) + tl.sum(high_x.to(tl.float32), axis=1)
+            product -= row_sum[:, None] * zero[None, :]
+        total += product * scale[None, :]
+        x_at += 2 * HALF
+        codes_at += width * HALF
         at += width
 
     target_row = part.to(tl.int64) * num_rows + row
@@ -83,21 +94,26 @@ def int4_matmul_kernel(
 
 @triton.jit
 def dequantize_int4_kernel(
-    codes, scales, zeros, target, width, num_groups, BLOCK: tl.constexpr
-):  # target [width, num_groups * 128]
+    codes, scales, zeros, target, width, num_groups, HALF: tl.constexpr, BLOCK: tl.constexpr
+):  # target [width, num_groups * 2 * HALF]
     group = tl.program_id(0)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    byte = tl.arange(0, 64)
+    byte = tl.arange(0, HALF)
     inside = column < width
     at = group.to(tl.int64) * width + column
-    packed = tl.load(codes + at[:, None] * 64 + byte[None, :], mask=inside[:, None], other=0)
+    packed = tl.load(codes + at[:, None] * HALF + byte[None, :], mask=inside[:, None], other=0)
     scale = tl.load(scales + at, mask=inside, other=0.0).to(tl.float32)[:, None]
-    zero = tl.load(zeros + at, mask=inside, other=0.0).to(tl.float32)[:, None] - 8.0
-    low = (_centered(packed & 0xF, tl.bfloat16).to(tl.float32) - zero) * scale
-    high = (_centered(packed >> 4, tl.bfloat16).to(tl.float32) - zero) * scale
-    start = target + column[:, None].to(tl.int64) * num_groups * 128 + group * 128
+    low = _centered(packed & 0xF, tl.bfloat16).to(tl.float32)
+    high = _centered(packed >> 4, tl.bfloat16).to(tl.float32)
+    if zeros is not None:
+        zero = _zeros_less_8(zeros, at, column, inside, tl.bfloat16)[:, None]
+        low -= zero
+        high -= zero
+    low *= scale
+    high *= scale
+    start = target + (column[:, None].to(tl.int64) * num_groups + group) * 2 * HALF
     tl.store(start + byte[None, :], low.to(target.dtype.element_ty), mask=inside[:, None])
-    tl.store(start + 64 + byte[None, :], high.to(target.dtype.element_ty), mask=inside[:, None])
+    tl.store(start + HALF + byte[None, :], high.to(target.dtype.element_ty), mask=inside[:, None])
 
 
 def int4_matmul(x: torch.Tensor, weight: Int4Weight) -> torch.Tensor:
@@ -140,6 +156,7 @@ def _multiply(
         weight.out_features,
         weight.codes.shape[0],
         x.stride(0),
+        HALF=weight.codes.shape[2],
         PARTS=launch.parts,
         BLOCK_M=launch.block_m,
         BLOCK_N=launch.block_n,
@@ -160,6 +177,7 @@ def unpack_int4(weight: Int4Weight, *, dtype: torch.dtype) -> torch.Tensor:
         target,
         weight.out_features,
         weight.codes.shape[0],
+        HALF=weight.codes.shape[2],
         BLOCK=DEQUANTIZE_ROWS,
     )
     return target

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-BLOCK_K = 128  # inputs at once: a group of int4 weights
+BLOCK_K = 128  # inputs at once: the largest group of int4 weights
 MOST_PARTS = 16
 PROGRAMS_PER_PROCESSOR = 2
 REDUCE_BLOCK = 1024

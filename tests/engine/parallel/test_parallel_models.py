@@ -11,6 +11,8 @@ import pytest
 
 from pagefleet_engine.errors import ConfigError, ModelLoadError, RankError
 from tests.support.parallel_engine import PROMPTS, assert_same, generate, open_llm, save_model
+from tests.support.quantized_checkpoint import save_quantized
+from tests.support.quantized_forms import FORMS, SIZES
 
 CASES: list[tuple[str, dict[str, Any], int, int]] = [
     ("llama", {"tie_word_embeddings": True}, 2, 1),
@@ -34,6 +36,19 @@ def test_ranks_together_give_the_tokens_of_one(
         expected = generate(one)
     with open_llm(tmp_path, tensor=tensor, stages=stages) as several:
         assert_same(generate(several), expected)
+
+
+@pytest.mark.parametrize(("name", "tensor", "stages"), [("awq-32", 2, 1), ("fp8-block", 2, 2)])
+def test_quantized_models_too(name: str, tensor: int, stages: int, tmp_path: Path) -> None:
+    """With a vocabulary that needs no padding, the ranks hold what is predicted."""
+    floats = save_model(tmp_path / "floats", "qwen2", **{**SIZES, "vocab_size": 192})
+    packed = save_quantized(floats, tmp_path, FORMS[name]) / "packed"
+    with open_llm(packed) as one:
+        expected = generate(one)
+    with open_llm(packed, tensor=tensor, stages=stages) as several:
+        assert_same(generate(several), expected)
+        weights = next(each for each in several.core.ledger().terms if each.name == "weights")
+    assert weights.measured_bytes == pytest.approx(weights.predicted_bytes, rel=1e-3)
 
 
 def test_chunks_the_prefix_cache_and_preemption_work_in_several_ranks(tmp_path: Path) -> None:
