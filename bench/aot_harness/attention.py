@@ -117,7 +117,8 @@ def _prefill_variants(
         tiles.setdefault(prefill_tile(shape, capability=arch), []).append(arch)
     for tile, arches in tiles.items():
         source = _source(cache, shape, tile, is_prefill=True, features=features)
-        name = f"{_name(mode, widths, dtype, features)}-m{tile.block_m}x{tile.tile}w{tile.num_warps}"
+        size = f"m{tile.block_m}x{tile.tile}w{tile.num_warps}"
+        name = f"{_name(mode, widths, dtype, features)}-{size}"
         gates = (*_gates(mode, features), WGMMA)
         yield Variant(
             kernel="prefill",
