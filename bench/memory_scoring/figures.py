@@ -14,11 +14,17 @@ class FigureError:
     row: int
     predicted: float
     observed: float
+    rounding: float = 0.0  # of the observed figure, relative to it
 
     @property
     def error(self) -> float:
         """Relative error without its sign."""
         return abs(self.predicted - self.observed) / abs(self.observed)
+
+    @property
+    def unexplained(self) -> float:
+        """The error less what the rounding of the observed figure can make."""
+        return max(0.0, self.error - self.rounding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,8 @@ def _errors(
         actual = observed(scored.row)
         predicted = scored.predicted.get(name) if scored.predicted else None
         if actual and predicted is not None:
-            errors.append(FigureError(scored.index, predicted, actual))
+            rounding = _pool_rounding(scored.row) if name == "kv_bytes_per_token" else 0.0
+            errors.append(FigureError(scored.index, predicted, actual, rounding))
     return errors
 
 
@@ -86,6 +93,11 @@ def _bytes_per_token(row: Row) -> float | None:
     if not tokens and row.get("num_gpu_blocks"):
         tokens = row["num_gpu_blocks"] * (row.get("block_size") or 16)
     return pool * GIB / tokens if pool and tokens and pool > 0.5 else None
+
+
+def _pool_rounding(row: Row) -> float:
+    """Half of the 0.01 GiB that logs print a pool to, relative to the pool."""
+    return 0.005 / float(row.get("kv_needed_gib") or row["kv_cache_gib"])
 
 
 def _pool(row: Row) -> float | None:

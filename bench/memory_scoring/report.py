@@ -1,6 +1,6 @@
 """The table of errors, as printed and as the documents show it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bench.memory_scoring.figures import (
     FigureError,
@@ -35,19 +35,27 @@ def table(rows: Sequence[ScoredRow]) -> str:
     ]
     models = {row.index: str(row.row.get("config") or row.row.get("model")) for row in rows}
     for name, errors in figure_errors(rows).items():
-        lines.append(_figure_line(_TITLES[name], errors, models))
+        lines.append(_figure_line(_TITLES[name], errors, models, lambda each: each.error))
+        if any(each.rounding for each in errors):
+            title = f"{_TITLES[name]}, beyond rounding"
+            lines.append(_figure_line(title, errors, models, lambda each: each.unexplained))
     lines.append(_fit_line(fit_errors(rows)))
     return "\n".join(lines)
 
 
-def _figure_line(title: str, errors: Sequence[FigureError], models: dict[int, str]) -> str:
+def _figure_line(
+    title: str,
+    errors: Sequence[FigureError],
+    models: dict[int, str],
+    measure: Callable[[FigureError], float],
+) -> str:
     if not errors:
         return f"| {title} | 0 | | | | |"
-    values = [each.error for each in errors]
-    worst = max(errors, key=lambda each: each.error)
+    values = [measure(each) for each in errors]
+    worst = max(errors, key=measure)
     return (
         f"| {title} | {len(errors)} | {100 * quantile(values, 0.5):.3f} |"
-        f" {100 * quantile(values, 0.9):.2f} | {100 * worst.error:.1f} |"
+        f" {100 * quantile(values, 0.9):.2f} | {100 * measure(worst):.1f} |"
         f" {worst.row} {models[worst.row]} |"
     )
 
