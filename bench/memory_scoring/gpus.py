@@ -72,5 +72,7 @@ def _stated_bytes(name: str) -> int | None:
     visible = _VISIBLE.search(name)
     if visible:
         return int(float(visible[1]) * GIB)
+    if "class" in name.lower():  # of a card that is not named
+        return None
     sizes = [float(size) for size in _SIZE.findall(name)]
     return int(min(sizes) * _VISIBLE_SHARE * GIB) if sizes else None

@@ -24,6 +24,11 @@ def report(rows: Sequence[ScoredRow]) -> str:
     """Count, median, p90 and worst per kind of figure, then the rows left out."""
     lines = [table(rows), ""]
     lines += [f"row {row.index} left out: {row.skipped}" for row in rows if row.skipped]
+    lines += [
+        f"row {row.index} without pool and verdict: the memory of its GPU is not known"
+        for row in rows
+        if row.predicted and row.predicted["fits"] is None
+    ]
     return "\n".join(lines)
 
 
