@@ -118,8 +118,8 @@ def _norm(casting: Casting) -> Check:
 def _silu_mul() -> Check:
     return _check(
         "SiLU-mul",
-        lambda device: silu_mul(_random(device, 33, 2 * 14336)),
-        lambda device: silu_mul_reference(_random(device, 33, 2 * 14336)),
+        lambda device: silu_mul(*_random(device, 33, 2 * 14336).chunk(2, dim=1)),
+        lambda device: silu_mul_reference(*_random(device, 33, 2 * 14336).chunk(2, dim=1)),
         tolerance=4e-3,
     )
 

@@ -6,6 +6,7 @@ real captures, which need a CUDA device.
 """
 
 from array import array
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from pagefleet_engine.models.attention import PagedLayers, attach
 from pagefleet_engine.request import SamplingParams
 from pagefleet_engine.startup import build_engine_core
 from pagefleet_engine.step_tensors import StepTensors
-from pagefleet_kernels import AttentionBackend, AttentionMetadata, LayerCache, store_kv
+from pagefleet_kernels import AttentionMetadata, LayerCache, store_kv
+from pagefleet_kernels.backend import torch_backend
 from pagefleet_kernels.reference import paged_attention_reference
 from pagefleet_memory import EngineLimits
 from pagefleet_memory.overhead import num_capture_sizes
@@ -55,7 +57,8 @@ def attend_by_tensors(
     return paged_attention_reference(query, cache, metadata, **options)
 
 
-LIKE_A_GPU = AttentionBackend(
+LIKE_A_GPU = replace(
+    torch_backend(),
     name="reference",
     store_kv=store_kv,
     paged_attention=attend_by_tensors,
