@@ -34,6 +34,8 @@ def compile_attention(
                 window=use.options.window,
                 softcap=use.options.softcap,
                 sinks=use.options.sinks,
+                rotary_dim=use.rotary_dim,
+                has_head_norms=use.has_head_norms,
             )
             for index, use in enumerate(layers)
         ],

@@ -34,12 +34,37 @@ def rope_store_kv_reference(
     """Write turned keys and plain values; the turned query [num_tokens, num_heads, head_dim]."""
     if positions is not None:
         cos, sin = cos[positions], sin[positions]
+    ready = turn_heads(query, key, cos, sin, norms=norms, is_interleaved=is_interleaved)
+    store_kv(ready.key, value, cache, slots)
+    return ready.query
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TurnedHeads:
+    """Queries and keys as attention takes them."""
+
+    query: torch.Tensor  # [num_tokens, num_heads, head_dim]
+    key: torch.Tensor  # [num_tokens, num_kv_heads, head_dim]
+
+
+def turn_heads(
+    query: torch.Tensor,  # [num_tokens, num_heads, head_dim]
+    key: torch.Tensor,  # [num_tokens, num_kv_heads, head_dim]
+    cos: torch.Tensor,  # [num_tokens, rotary_dim / 2]
+    sin: torch.Tensor,
+    *,
+    norms: HeadNorms | None = None,
+    is_interleaved: bool = False,
+) -> TurnedHeads:
+    """Normalize, where there are norms, and turn."""
     if norms is not None:
         query = _norm_heads(query, norms.query, norms.eps)
         key = _norm_heads(key, norms.key, norms.eps)
     rows = cos[:, None, :], sin[:, None, :]
-    store_kv(turn(key, *rows, is_interleaved=is_interleaved), value, cache, slots)
-    return turn(query, *rows, is_interleaved=is_interleaved)
+    return TurnedHeads(
+        turn(query, *rows, is_interleaved=is_interleaved),
+        turn(key, *rows, is_interleaved=is_interleaved),
+    )
 
 
 def turn(
