@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from pagefleet_kernels import ArgumentError, LayerCache
+from pagefleet_kernels.gpu import warm_up as gpu_warm_up
 from pagefleet_kernels.gpu.attention import paged_attention
 from pagefleet_kernels.gpu.checks import check_fp8
 from pagefleet_kernels.gpu.device import INTERPRETED
@@ -20,7 +21,6 @@ from pagefleet_kernels.gpu.store import rope_store_kv, store_kv
 from pagefleet_kernels.gpu.warm_up import AttentionLayer, warm_up
 from pagefleet_kernels.rope import HeadNorms
 from tests.support.attention_problems import problem
-from pagefleet_kernels.rope import HeadNorms
 from tests.support.kv_pools import poisoned_pool
 
 BF16 = torch.bfloat16
@@ -185,3 +185,34 @@ def test_warming_up_launches_every_kernel_and_touches_no_block() -> None:
     assert torch.equal(pool.records, before)
     windowed = AttentionLayer(cache=pool.layer(1), num_heads=4, window=100)
     assert warm_up([*layers, windowed], dtype=BF16, limits=limits).kernels == 8
+
+
+@pytest.mark.parametrize("has_head_norms", [False, True])
+def test_warming_up_writes_as_the_layer_does(
+    has_head_norms: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turned, by tables that are laid out as a model's."""
+    pool = poisoned_pool("int8", num_kv_heads=1, widths=(64, 64))
+    before, launched = pool.records.clone(), []
+
+    def write(*arguments: Any, **named: Any) -> torch.Tensor:
+        launched.append(named)
+        return rope_store_kv(*arguments, **named)
+
+    monkeypatch.setattr(gpu_warm_up, "rope_store_kv", write)
+    layer = AttentionLayer(
+        cache=pool.layer(0), num_heads=2, rotary_dim=32, has_head_norms=has_head_norms
+    )
+    limits = Limits(
+        max_num_seqs=1,
+        max_model_len=1,
+        most_decode_query=1,
+        is_deterministic=False,
+        num_processors=INTERPRETED.num_processors,
+        capability=INTERPRETED.capability,
+    )
+    warm_up([layer], dtype=BF16, limits=limits)
+    (named,) = launched
+    assert named["cos"].stride() == named["sin"].stride() == (32, 1)
+    assert (named["norms"] is not None) == has_head_norms
+    assert torch.equal(pool.records, before)

@@ -30,6 +30,7 @@ from tests.support.fused_models import (
     random_model,
     uses_of,
 )
+from tests.support.kernel_error import relative_error
 
 LIMITS = EngineLimits(dtype="float32", max_model_len=32, max_num_seqs=2, max_num_batched_tokens=16)
 SMALL: dict[str, Any] = {
@@ -42,6 +43,8 @@ SMALL: dict[str, Any] = {
     "vocab_size": 64,
     "max_position_embeddings": 64,
 }
+# A sum in another order can move a value over a rounding boundary of one code, or of bf16.
+TOLERANCES = {"float32": 1e-5, "int4": 3e-2, "bfloat16": 2e-2}
 # Of two layers: a window and a softcap, none fused; norms of heads; biases and experts.
 FAMILIES: dict[str, tuple[dict[str, Any], int]] = {
     "gemma2": ({"sliding_window": 9}, 0),
@@ -83,7 +86,6 @@ def layers_of(model: PreTrainedModel, mode: str, *, on_triton: bool) -> PagedLay
         ("gemma2", "float32"),
         ("gemma2", "int4"),
         ("qwen3", "float32"),
-        ("qwen3", "int8"),
         ("qwen3", "int4"),
         ("qwen2_moe", "float32"),
     ],
@@ -93,13 +95,8 @@ def test_logits_are_those_of_plain_torch(family: str, mode: str) -> None:
     triton = layers_of(on_triton, mode, on_triton=True)
     plain = layers_of(on_torch, mode, on_triton=False)
     for inputs in STEPS:
-        torch.testing.assert_close(
-            forward(on_triton, triton, inputs),
-            forward(on_torch, plain, inputs),
-            # a sum in another order can move a value over a rounding boundary of one code
-            atol=1e-4 if mode == "float32" else 2e-2,
-            rtol=0,
-        )
+        found, expected = forward(on_triton, triton, inputs), forward(on_torch, plain, inputs)
+        assert relative_error(found, expected) < TOLERANCES[mode]
 
 
 def run_again(run: Run) -> Run:
@@ -131,10 +128,11 @@ def test_fused_layers_run_in_bf16_as_the_plain_ones_do() -> None:
     on_triton, on_torch = (
         make("qwen3", on_triton=each, dtype=torch.bfloat16) for each in (True, False)
     )
-    assert all(isinstance(vars(each)["forward"], FusedLayer) for each in on_triton.base_model.layers)
+    assert all(
+        isinstance(vars(each)["forward"], FusedLayer) for each in on_triton.base_model.layers
+    )
     triton = layers_of(on_triton, "bfloat16", on_triton=True)
     plain = layers_of(on_torch, "bfloat16", on_triton=False)
     for inputs in STEPS[:2]:
         found, expected = forward(on_triton, triton, inputs), forward(on_torch, plain, inputs)
-        error = (found - expected).float().norm() / expected.float().norm()
-        assert float(error) < 3e-2  # roundings of two layers
+        assert relative_error(found, expected) < TOLERANCES["bfloat16"]

@@ -1,7 +1,8 @@
 """Writing keys and values in the interpreter: every byte against the torch reference.
 
 Covered: every mode over widths, heads and block sizes, padding, strided rows, wider records, RoPE
-of both layouts and of part of a row, tables as models make them, norms of heads, rows of zeros, of outliers, of equal values, broken rows.
+of both layouts and of part of a row, tables as models make them, norms of heads; rows of zeros, of
+outliers, of equal values, broken rows.
 Left out: fused multiply-add, by which a GPU may differ in the last bit of a turned value.
 """
 
@@ -128,7 +129,11 @@ def test_rows_of_one_product_are_turned_by_a_models_own_tables(
     query, key, value = product.split([160, 160, 192], dim=1)
     angles = (torch.rand(len(SLOTS), 20) * 6.0).repeat(1, 2)
     weights = (1 + torch.randn(2, 80)).to(dtype)
-    arguments = (query.unflatten(1, (2, 80)), key.unflatten(1, (2, 80)), value.unflatten(1, (2, 96)))
+    arguments = (
+        query.unflatten(1, (2, 80)),
+        key.unflatten(1, (2, 80)),
+        value.unflatten(1, (2, 96)),
+    )
     options: dict[str, Any] = {
         "cos": angles.cos().to(dtype)[:, :20],
         "sin": angles.sin().to(dtype)[:, :20],
@@ -136,11 +141,11 @@ def test_rows_of_one_product_are_turned_by_a_models_own_tables(
     }
     turned = rope_store_kv(*arguments, found.layer(0), SLOTS, **options)
     reference = rope_store_kv_reference(*arguments, expected.layer(0), SLOTS, **options)
-    close = {torch.float32: {"atol": 1e-5, "rtol": 1e-5}, torch.bfloat16: {"atol": 0, "rtol": 0.01}}
-    torch.testing.assert_close(turned, reference, **close[dtype])
+    atol, rtol = (1e-5, 1e-5) if dtype is torch.float32 else (0.0, 0.01)
+    torch.testing.assert_close(turned, reference, atol=atol, rtol=rtol)
     for part in ("keys", "values"):
         one, other = (getattr(each.layer(0), part).codes for each in (found, expected))
-        torch.testing.assert_close(one, other, equal_nan=True, **close[dtype])
+        torch.testing.assert_close(one, other, atol=atol, rtol=rtol, equal_nan=True)
 
 
 @pytest.mark.parametrize("mode", ["bfloat16", "int8", "int4"])

@@ -103,7 +103,9 @@ def forward(model: PreTrainedModel, layers: PagedLayers, inputs: StepInputs) -> 
     return run_model(model, made.token_ids, made.positions, made.rows)
 
 
-def logits(model: PreTrainedModel, backend: KernelBackend, *, mode: str = "float32") -> torch.Tensor:
+def logits(
+    model: PreTrainedModel, backend: KernelBackend, *, mode: str = "float32"
+) -> torch.Tensor:
     """Of all STEPS through one cache: [num_tokens, vocab_size]."""
     layers = paged(model, backend, mode=mode)
     return torch.cat([forward(model, layers, each) for each in STEPS])

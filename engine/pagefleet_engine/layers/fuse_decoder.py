@@ -51,7 +51,7 @@ def fuse_decoder(
     """
     done, fused = FusedDecoder(), Forwards()
     last = getattr(model.base_model, "norm", None)
-    layers = [each for each in model.modules() if isinstance(each._modules.get("self_attn"), nn.Module)]
+    layers = [each for each in model.modules() if each._modules.get("self_attn") is not None]
     calls = _watch([*layers, *([last] if isinstance(last, nn.Module) else [])], run)
     for layer in layers:
         try:
@@ -63,7 +63,7 @@ def fuse_decoder(
         _fuse_norm(last, fused, backend)
     _leave_sums(calls, fused)
     for module, forward in fused.items():
-        module.forward = forward  # type: ignore[assignment]  # as nn.Module's __call__ finds it
+        module.forward = forward  # which nn.Module's __call__ finds before its class's
     if torch.cuda.is_available():
         torch.cuda.empty_cache()  # of weights that were joined
     logger.info("%s", done)

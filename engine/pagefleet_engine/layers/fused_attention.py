@@ -1,4 +1,4 @@
-"""FusedAttention: one product for queries, keys and values, and one call that turns, stores, attends."""
+"""FusedAttention: one product for queries, keys and values, one call to turn, store and attend."""
 
 import torch
 from torch import nn
@@ -32,13 +32,13 @@ class FusedAttention:
         sin: torch.Tensor,
     ) -> torch.Tensor:
         """[num_tokens, hidden_size]"""
-        shape, query_heads = self._use.shape, self._use.num_heads
+        shape, count = self._use.shape, x.shape[0]
         query, key, value = self._projections(x)
         attended = attention_of(self._module).turn_and_attend(
             self._layer,
-            query.unflatten(-1, (query_heads, shape.head_dim)),
-            key.unflatten(-1, (shape.num_kv_heads, shape.head_dim)),
-            value.unflatten(-1, (shape.num_kv_heads, shape.v_head_dim)),
+            query.view(count, self._use.num_heads, shape.head_dim),
+            key.view(count, shape.num_kv_heads, shape.head_dim),
+            value.view(count, shape.num_kv_heads, shape.v_head_dim),
             self._use.options,
             Turn(cos=cos, sin=sin, norms=self._norms),
         )

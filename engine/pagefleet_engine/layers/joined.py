@@ -27,11 +27,11 @@ class JoinedLinears:
         self._sizes = [each.out_features for each in linears]
         self._weight = torch.cat([each.weight for each in linears])
         self._bias = joined_bias(linears)
-        for each, weight in zip(linears, self._weight.split(self._sizes), strict=True):
+        for each, weight in zip(linears, torch.split(self._weight, self._sizes), strict=True):
             each.weight = nn.Parameter(weight, requires_grad=False)
 
     def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return F.linear(x, self._weight, self._bias).split(self._sizes, dim=-1)
+        return torch.split(F.linear(x, self._weight, self._bias), self._sizes, dim=-1)
 
 
 def has_hooks(module: nn.Module) -> bool:

@@ -78,8 +78,11 @@ class PlainAttention:
         self.index = layer
         self.use = LayerUse(shape=shape, num_heads=query.shape[1], options=options)
         self.heads = {"queries": query, "keys": key, "values": value}
+        q, k, v = (each.transpose(0, 1)[None].float() for each in (query, key, value))
         attended = F.scaled_dot_product_attention(
-            *(each.transpose(0, 1)[None].float() for each in (query, key, value)),
+            q,
+            k,
+            v,
             is_causal=True,
             scale=options.scale,
             enable_gqa=True,

@@ -1,8 +1,9 @@
 """The attention function that Transformers models call: it writes and reads the paged cache.
 
 A model built with `attn_implementation="pagefleet"` calls `attend` in every layer with the packed
-batch [1, heads, tokens, head_dim]; a fused layer asks for more in one call (`turn_and_attend`). The layer finds the cache through the `PagedLayers` object that
-`attach` hangs on its module, so there is no global state and models do not share anything.
+batch [1, heads, tokens, head_dim]; a fused layer asks for more in one call (`turn_and_attend`). The
+layer finds the cache through the `PagedLayers` object that `attach` hangs on its module, so there
+is no global state and models do not share anything.
 """
 
 from dataclasses import dataclass, replace

@@ -194,7 +194,7 @@ def test_sums_are_left_to_the_next_norm_where_nothing_comes_between() -> None:
     assert [each.defers for each in fused_layers(model)] == [True] * 3
     adds.clear()
     uses_of(model)
-    assert len(adds) == 6, "one before each MLP, one before each layer but the first, one at the end"
+    assert len(adds) == 6, "before each MLP, before each layer but the first, before the last norm"
 
 
 def test_a_sum_is_made_where_something_comes_between() -> None:
