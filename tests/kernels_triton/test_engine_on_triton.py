@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from pagefleet_engine.decode_graphs import DecodeBuffers, DecodeGraphs, Run
+from pagefleet_engine.decode_graphs import DecodeBuffers, DecodeGraphs, Run, WholeForward
 from pagefleet_engine.executor import StepInputs
 from pagefleet_engine.model_runner import run_model
 from pagefleet_engine.models.attention import ATTENTION_NAME, PagedLayers, UseRecorder, attach
@@ -120,7 +120,7 @@ def test_replayed_decoding_pads_without_a_trace(model: PreTrainedModel) -> None:
     layers.pool.records.copy_(before)
 
     buffers = DecodeBuffers(most=4, max_model_len=32, block_size=BLOCK_SIZE, device=CPU)
-    graphs = DecodeGraphs(partial(run_model, model), layers, buffers)
+    graphs = DecodeGraphs(WholeForward(partial(run_model, model)), layers, buffers)
     graphs.capture((4,), run_again)
     assert torch.equal(layers.pool.records, before), "rows of padding are written nowhere"
     found = graphs.replay(StepTensors.of(STEPS[2], block_size=BLOCK_SIZE), 4)
