@@ -113,7 +113,9 @@ def test_parts_lie_side_by_side_and_do_not_move() -> None:
 def test_more_than_was_reserved_is_refused_with_both_figures() -> None:
     scratch = Scratch(partial_bytes((1, 1, 4, 8), width=64, itemsize=2), CPU)
     scratch.partials((1, 1, 4, 8), width=64, dtype=torch.bfloat16)
-    with pytest.raises(ArgumentError, match=r"=4352: 8704 are needed for .*\(2, 1, 4, 8\)") as error:
+    with pytest.raises(
+        ArgumentError, match=r"=4352: 8704 are needed for .*\(2, 1, 4, 8\)"
+    ) as error:
         scratch.partials((2, 1, 4, 8), width=64, dtype=torch.bfloat16)
     assert error.value.field == "scratch.num_bytes"
 
