@@ -6,6 +6,7 @@ On a CPU plain torch, on a CUDA device Triton; both take the same arguments and 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -33,10 +34,17 @@ class AttentionBackend:
     # Whether whole blocks are gathered into buffers, by lengths that the host knows: then rows that
     # were never written must hold numbers (KVPool.clear), and no graph can be captured.
     gathers: bool
+    scratch_bytes: int = 0  # that it holds for partial results, the same for every layer
 
 
-def open_backend(name: str, layout: KVLayout, device: torch.device) -> AttentionBackend:
-    """The backend of this name; `auto` is Triton on a CUDA device if it can read the cache."""
+def open_backend(
+    name: str, layout: KVLayout, device: torch.device, *, scratch_bytes: int | None = None
+) -> AttentionBackend:
+    """The backend of this name; `auto` is Triton on a CUDA device if it can read the cache.
+
+    Triton reserves `scratch_bytes` (`gpu.scratch`) now and for good, else it allocates at each
+    call.
+    """
     if _choose(name, layout, device) == "torch":
         return AttentionBackend(
             name="torch",
@@ -46,13 +54,16 @@ def open_backend(name: str, layout: KVLayout, device: torch.device) -> Attention
         )
     # Imported here: triton exists on Linux alone, and a CPU does without it.
     from pagefleet_kernels.gpu.attention import paged_attention
+    from pagefleet_kernels.gpu.scratch import Scratch
     from pagefleet_kernels.gpu.store import store_kv
 
+    scratch = None if scratch_bytes is None else Scratch(scratch_bytes, device)
     return AttentionBackend(
         name="triton",
         store_kv=store_kv,
-        paged_attention=paged_attention,
+        paged_attention=partial(paged_attention, scratch=scratch),
         gathers=False,
+        scratch_bytes=scratch_bytes or 0,
     )
 
 

@@ -64,7 +64,7 @@ def layers_of(model: PreTrainedModel, mode: str, *, on_triton: bool) -> PagedLay
     if not on_triton:
         return PagedLayers(pool, open_backend("torch", layout, CPU))
     pool.records.fill_(0xFF)  # a GPU's cache is never cleared
-    compile_attention(uses, pool, LIMITS, dtype=torch.float32)
+    compile_attention(uses, pool, TRITON, LIMITS, dtype=torch.float32)
     return PagedLayers(pool, TRITON)
 
 
