@@ -187,7 +187,8 @@ class Worker:
             dtype = torch_dtype(limits.dtype)
             compile_attention(profile.layers, pool, profile.backend, limits, dtype=dtype)
         for step in warm_up_steps(limits, num_blocks=pool.num_blocks):
-            runner.compute(step)
+            logits = runner.compute(step)
+        runner.warm_up_sampler(logits)
         torch.cuda.synchronize()
         if not profile.backend.gathers:
             self.capture_decoding(runner, CudaCapture())
