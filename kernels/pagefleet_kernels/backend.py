@@ -6,6 +6,7 @@ On a CPU plain torch, on a CUDA device Triton; both take the same arguments and 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -40,11 +41,20 @@ class KernelBackend:
     # Whether whole blocks are gathered into buffers, by lengths that the host knows: then rows that
     # were never written must hold numbers (KVPool.clear), and no graph can be captured.
     gathers: bool
+    scratch_bytes: int = 0  # that it holds for partial results, the same for every layer
 
 
-def open_backend(name: str, layout: KVLayout, device: torch.device) -> KernelBackend:
-    """The backend of this name; `auto` is Triton on a CUDA device if it can read the cache."""
-    return torch_backend() if _choose(name, layout, device) == "torch" else triton_backend()
+def open_backend(
+    name: str, layout: KVLayout, device: torch.device, *, scratch_bytes: int | None = None
+) -> KernelBackend:
+    """The backend of this name; `auto` is Triton on a CUDA device if it can read the cache.
+
+    Triton reserves `scratch_bytes` (`gpu.scratch`) now and for good, else it allocates at each
+    call.
+    """
+    if _choose(name, layout, device) == "torch":
+        return torch_backend()
+    return triton_backend(device, scratch_bytes=scratch_bytes)
 
 
 def torch_backend() -> KernelBackend:
@@ -60,22 +70,25 @@ def torch_backend() -> KernelBackend:
     )
 
 
-def triton_backend() -> KernelBackend:
+def triton_backend(device: torch.device, *, scratch_bytes: int | None = None) -> KernelBackend:
     # Imported here: triton exists on Linux alone, and a CPU does without it.
     from pagefleet_kernels.gpu.activation import silu_mul
     from pagefleet_kernels.gpu.attention import paged_attention
     from pagefleet_kernels.gpu.norm import add_rms_norm, rms_norm
+    from pagefleet_kernels.gpu.scratch import Scratch
     from pagefleet_kernels.gpu.store import rope_store_kv, store_kv
 
+    scratch = None if scratch_bytes is None else Scratch(scratch_bytes, device)
     return KernelBackend(
         name="triton",
         store_kv=store_kv,
         rope_store_kv=rope_store_kv,
-        paged_attention=paged_attention,
+        paged_attention=partial(paged_attention, scratch=scratch),
         rms_norm=rms_norm,
         add_rms_norm=add_rms_norm,
         silu_mul=silu_mul,
         gathers=False,
+        scratch_bytes=scratch_bytes or 0,
     )
 
 

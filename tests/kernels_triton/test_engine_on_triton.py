@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from pagefleet_engine.decode_graphs import DecodeBuffers, DecodeGraphs, Run
+from pagefleet_engine.decode_graphs import DecodeBuffers, DecodeGraphs, Run, WholeForward
 from pagefleet_engine.layers.fused_layer import FusedLayer
 from pagefleet_engine.model_runner import run_model
 from pagefleet_engine.models.attention import PagedLayers, attach
@@ -32,6 +32,7 @@ from tests.support.fused_models import (
 )
 from tests.support.kernel_error import relative_error
 
+TRITON = triton_backend(CPU)
 LIMITS = EngineLimits(dtype="float32", max_model_len=32, max_num_seqs=2, max_num_batched_tokens=16)
 SMALL: dict[str, Any] = {
     "hidden_size": 32,
@@ -66,7 +67,7 @@ def make(family: str, *, on_triton: bool, dtype: torch.dtype = torch.float32) ->
     extra, fused = FAMILIES[family]
     model = random_model(family, dtype, **{**SMALL, **extra})
     if on_triton:
-        assert fuse(model, triton_backend()).layers == fused
+        assert fuse(model, TRITON).layers == fused
     return model
 
 
@@ -74,9 +75,9 @@ def layers_of(model: PreTrainedModel, mode: str, *, on_triton: bool) -> PagedLay
     uses = uses_of(model)
     if not on_triton:
         return paged(model, torch_backend(), mode=mode, uses=uses)
-    layers = paged(model, triton_backend(), mode=mode, uses=uses)
+    layers = paged(model, TRITON, mode=mode, uses=uses)
     layers.pool.records.fill_(0xFF)  # a GPU's cache is never cleared
-    compile_attention(uses, layers.pool, LIMITS, dtype=model.dtype)
+    compile_attention(uses, layers.pool, TRITON, LIMITS, dtype=model.dtype)
     return layers
 
 
@@ -117,7 +118,7 @@ def test_replayed_decoding_pads_without_a_trace(family: str) -> None:
 
     attach(model, layers)
     buffers = DecodeBuffers(most=4, max_model_len=32, block_size=BLOCK_SIZE, device=CPU)
-    graphs = DecodeGraphs(partial(run_model, model), layers, buffers)
+    graphs = DecodeGraphs(WholeForward(partial(run_model, model)), layers, buffers)
     graphs.capture((4,), run_again)
     assert torch.equal(layers.pool.records, before), "rows of padding are written nowhere"
     found = graphs.replay(StepTensors.of(STEPS[2], block_size=BLOCK_SIZE), 4)

@@ -191,7 +191,7 @@ def sample(
     *,
     any_filter: bool = True,
 ) -> torch.Tensor:
-    """As `sample_reference`; without `any_filter` no row may ask for top-k, top-p or min-p."""
+    """As `sample_reference`."""
     check_sampling(logits, rows)
     num_rows, vocab_size = logits.shape
     tokens = torch.empty(num_rows, dtype=torch.int64, device=logits.device)

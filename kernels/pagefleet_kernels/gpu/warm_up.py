@@ -1,7 +1,7 @@
 """Compile every attention kernel that an engine can reach, before its first request."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -48,14 +48,23 @@ class WarmUp:
     seconds: float
 
 
-def warm_up(layers: Sequence[AttentionLayer], *, dtype: torch.dtype, limits: Limits) -> WarmUp:
-    """Launch each kernel once on sequences of no tokens; nothing in a cache is read or written."""
+def warm_up(
+    layers: Sequence[AttentionLayer],
+    *,
+    dtype: torch.dtype,
+    limits: Limits,
+    attend: Callable[..., torch.Tensor] = paged_attention,
+) -> WarmUp:
+    """Launch each kernel once on sequences of no tokens; nothing in a cache is read or written.
+
+    `attend` is `paged_attention` with what a backend binds to it, such as its scratch.
+    """
     started, kernels = time.perf_counter(), 0
     for layer in {each.kind(): each for each in layers}.values():
         _store_padding(layer, dtype)
         batches = reachable(shape_of(layer.num_heads, dtype, layer.cache), limits).values()
         for batch in batches:
-            _attend_padding(layer, batch, dtype=dtype, limits=limits)
+            _attend_padding(layer, batch, dtype=dtype, limits=limits, attend=attend)
         kernels += 1 + len(batches)
     return WarmUp(kernels=kernels, seconds=time.perf_counter() - started)
 
@@ -79,7 +88,12 @@ def _store_padding(layer: AttentionLayer, dtype: torch.dtype) -> None:
 
 
 def _attend_padding(
-    layer: AttentionLayer, batch: ReachingBatch, *, dtype: torch.dtype, limits: Limits
+    layer: AttentionLayer,
+    batch: ReachingBatch,
+    *,
+    dtype: torch.dtype,
+    limits: Limits,
+    attend: Callable[..., torch.Tensor],
 ) -> None:
     device = layer.cache.k_codes.device
     tokens = batch.num_seqs * batch.query_len
@@ -97,7 +111,7 @@ def _attend_padding(
         ),
     )
     query = torch.zeros(tokens, layer.num_heads, layer.cache.head_dim, dtype=dtype, device=device)
-    paged_attention(
+    attend(
         query,
         layer.cache,
         metadata,

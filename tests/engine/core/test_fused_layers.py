@@ -236,7 +236,7 @@ def test_a_worker_fuses_where_the_backend_is_not_plain_torch(
     caplog.set_level("INFO")
     model = save_model(tmp_path, family, {})
     like_a_gpu = replace(BACKEND, gathers=False, paged_attention=paged_attention_reference)
-    monkeypatch.setattr(worker, "open_backend", lambda *_: like_a_gpu)
+    monkeypatch.setattr(worker, "open_backend", lambda *_, **__: like_a_gpu)
     check(model, engine_for(tmp_path), PROMPTS)
     fused = 3 if family == "qwen3" else 0
     assert f"fused {fused} of 3 decoder layers" in caplog.text
