@@ -24,6 +24,7 @@ from pagefleet_engine.parallel.placement import Node, Place, node_places
 from pagefleet_engine.parallel.rank import Rank
 from pagefleet_engine.request import SamplingParams
 from pagefleet_engine.sampler import Sampler
+from pagefleet_engine.sampling.torch_draw import TorchDraw
 from tests.support.graph_replay import LIKE_A_GPU, FakeCapture
 from tests.support.parallel_engine import save_model
 
@@ -83,7 +84,7 @@ def run_rank(
     limits = resolve_limits(config, shape=rank.shape, accelerator=rank.device.accelerator)
     worker = rank.load(limits, store)
     profile = replace(worker.profile(), backend=LIKE_A_GPU)
-    unused = Sampler(seed=0, eos_token_ids=frozenset())
+    unused = Sampler(TorchDraw(seed=0), eos_token_ids=frozenset())
     runner = worker.make_runner(profile, num_blocks=NUM_BLOCKS, sampler=unused)
     capture = FakeCapture()
     worker.capture_decoding(runner, capture)
