@@ -47,9 +47,7 @@ def checks() -> list[Check]:
     made += [_write(mode) for mode in MODES]
     made += [_norm(casting) for casting in CASTINGS]
     made += [_silu_mul(), _copy()]
-    made += [
-        _sample(*wish) for wish in ((0.0, 0, 1.0), (1.0, 0, 1.0), (0.8, 50, 1.0), (1.0, 0, 0.9))
-    ]
+    made += [_sample(*wish) for wish in SAMPLED]
     return [*made, *(_matmul(kind, rows) for kind in ("int4", "fp8") for rows in MATMUL_ROWS)]
 
 

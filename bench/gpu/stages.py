@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
-from bench.gpu import attention, ceilings, correctness, engine, matmuls, memory_bound
+from bench.gpu import attention, ceilings, correctness, distribution, engine, matmuls, memory_bound
 from bench.gpu.cases import Ceilings, checked, timed
 from bench.gpu.rows import Row
 
@@ -24,7 +25,9 @@ STAGES = (
     Stage(
         name="correctness",
         seconds=100,
-        rows=lambda _: checked("correctness", correctness.checks()),
+        rows=lambda _: chain(
+            checked("correctness", correctness.checks()), distribution.rows("correctness")
+        ),
     ),
     Stage(
         name="decode",
