@@ -22,6 +22,7 @@ from pagefleet_engine.decode_graphs import (
 )
 from pagefleet_engine.device import Device
 from pagefleet_engine.errors import ConfigError, ModelLoadError, OutOfMemoryError
+from pagefleet_engine.layers.fuse_decoder import TRIAL_TOKENS, fuse_decoder
 from pagefleet_engine.layers.fused import fuse_linears
 from pagefleet_engine.layers.linear import pack_linears, packing_works
 from pagefleet_engine.layers.quantized import warm_up_quantized
@@ -31,7 +32,7 @@ from pagefleet_engine.sampler import Sampler
 from pagefleet_engine.warm_up import compile_attention, warm_up_steps
 from pagefleet_kernels import (
     ArgumentError,
-    AttentionBackend,
+    KernelBackend,
     KVLayout,
     KVPool,
     open_backend,
@@ -51,7 +52,7 @@ class Profile:
 
     layers: tuple[LayerUse, ...]
     layout: KVLayout
-    backend: AttentionBackend
+    backend: KernelBackend
     workspace_bytes: int
     tokens_per_second: float
 
@@ -101,6 +102,9 @@ class Worker:
         layers = self._layers()
         layout = self._layout(layers)
         backend = self._backend(layout, layers)
+        if not backend.gathers:
+            fuse_decoder(self.model, backend, partial(self._run_any, TRIAL_TOKENS, 1))
+            layers = self._layers()  # what they ask for now
         num_tokens = self._limits.max_num_batched_tokens
         rows = min(self._limits.max_num_seqs, num_tokens)
         self._device.meter.reset_peak()
@@ -140,7 +144,7 @@ class Worker:
             )
         return layout
 
-    def _backend(self, layout: KVLayout, layers: tuple[LayerUse, ...]) -> AttentionBackend:
+    def _backend(self, layout: KVLayout, layers: tuple[LayerUse, ...]) -> KernelBackend:
         device = self._device.torch_device
         scratch = None
         if device.type == "cuda":
