@@ -2,6 +2,7 @@
 
 import torch
 
+from pagefleet_kernels.gpu.checks import check_rope
 from pagefleet_kernels.kv_pool import LayerCache
 from pagefleet_kernels.store_kv import store_kv
 
@@ -19,6 +20,7 @@ def rope_store_kv_reference(
     is_interleaved: bool = False,
 ) -> torch.Tensor:
     """Write turned keys and plain values; the turned query [num_tokens, num_heads, head_dim]."""
+    check_rope(query, key, positions=positions, cos=cos, sin=sin)
     rows = cos[positions][:, None, :], sin[positions][:, None, :]
     store_kv(turn(key, *rows, is_interleaved=is_interleaved), value, cache, slots)
     return turn(query, *rows, is_interleaved=is_interleaved)

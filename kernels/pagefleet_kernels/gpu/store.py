@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pagefleet_kernels.gpu.checks import check_rope, check_slots, check_store
+from pagefleet_kernels.gpu.checks import check_positions, check_rope, check_slots, check_store
 from pagefleet_kernels.gpu.constants import (
     Constants,
     record_stride,
@@ -58,11 +58,13 @@ def rope_store_kv(
     is_interleaved: bool = False,
     debug: bool = False,
 ) -> torch.Tensor:
-    """As rope.rope_store_kv_reference, in one launch."""
+    """As rope.rope_store_kv_reference, in one launch; slots past the pool and positions past the
+    tables are looked for in debug mode alone."""
     check_store(key, value, cache, slots)
     check_rope(query, key, positions=positions, cos=cos, sin=sin)
     if debug:
         check_slots(slots, cache)
+        check_positions(positions, cos)
     rope = _Rope(
         query=query,
         turned=torch.empty(query.shape, dtype=query.dtype, device=query.device),
