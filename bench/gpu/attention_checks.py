@@ -180,11 +180,11 @@ def _rope(mode: str) -> Check:
         generator = torch.Generator(device).manual_seed(0)
         shape = LayerKVShape(num_kv_heads=2, head_dim=128, v_head_dim=128)
         layout = KVLayout(mode=mode, block_size=16, layers=(shape,))
-        pool = KVPool(layout, num_blocks=40, device=device)
-        count = 16 * 36
+        pool = KVPool(layout, num_blocks=6, device=device)
+        count = 16 * 5
         rows = torch.randn(count, 12, 128, generator=generator, device=device, dtype=BF16)
-        slots = torch.randperm(640, generator=torch.Generator().manual_seed(0))[:count].to(device)
-        slots[::50] = -1
+        slots = torch.randperm(96, generator=torch.Generator().manual_seed(0))[:count].to(device)
+        slots[::20] = -1
         angles = torch.rand(900, 32, generator=generator, device=device) * 6
         turned = write(
             *rows.split([8, 2, 2], dim=1),

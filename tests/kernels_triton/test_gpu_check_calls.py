@@ -29,7 +29,6 @@ CASES = {case.name: case for case in chain(memory_bound.cases(), memory_bound.sa
         "int4 matmul, 17 rows",
         "fp8 matmul, 1 rows",
         "attention, every feature int8",
-        "attention, wide keys bfloat16",
         "attention, batch mates change no bit bfloat16",
         "RoPE and KV write int8",
     ],
