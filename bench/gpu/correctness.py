@@ -5,7 +5,9 @@ from functools import partial
 
 import torch
 
+from bench.gpu import attention_checks
 from bench.gpu.attention import MODES
+from bench.gpu.attention_checks import SEQUENCES
 from bench.gpu.batches import Batch, Heads, Store, make_batch
 from bench.gpu.cases import Check, Compared
 from bench.gpu.matmuls import random_int4
@@ -24,9 +26,9 @@ from pagefleet_kernels.gpu.store import rope_store_kv, store_kv
 from pagefleet_kernels.int4_matmul import Int4Weight, int4_matmul_reference
 from pagefleet_kernels.kv_layout import KVLayout, LayerKVShape
 from pagefleet_kernels.kv_pool import KVPool
-from pagefleet_kernels.norm import CASTINGS, Casting, add_rms_norm_reference
+from pagefleet_kernels.norm import CASTINGS, Casting, HeadNorms, add_rms_norm_reference
 from pagefleet_kernels.reference import paged_attention_reference
-from pagefleet_kernels.rope import HeadNorms, rope_store_kv_reference
+from pagefleet_kernels.rope import rope_store_kv_reference
 from pagefleet_kernels.sampling import sample_reference
 from pagefleet_kernels.store_kv import store_kv as store_kv_reference
 
@@ -36,7 +38,6 @@ HEADS = (
     Heads(num_heads=8, num_kv_heads=2, head_dim=128),
     Heads(num_heads=4, num_kv_heads=1, head_dim=256),
 )
-SEQUENCES = ((1, 0), (1, 700), (1, 2500), (37, 0), (130, 500), (4, 90))
 ATTENTION_TOLERANCES = {"int4": 8e-3}
 WRITE_TOLERANCE = 1e-4  # of all bytes
 MATMUL_ROWS = (1, 17, 64, 300)
@@ -47,13 +48,12 @@ Make = Callable[[torch.device], torch.Tensor]
 
 def checks() -> list[Check]:
     made = [_attention(mode, heads) for mode in MODES for heads in HEADS]
+    made += attention_checks.checks()
     made += [_write(mode) for mode in MODES]
     made += [_turned(has_norms) for has_norms in (False, True)]
     made += [_norm(casting) for casting in CASTINGS]
     made += [_silu_mul(), _copy()]
-    made += [
-        _sample(*wish) for wish in ((0.0, 0, 1.0), (1.0, 0, 1.0), (0.8, 50, 1.0), (1.0, 0, 0.9))
-    ]
+    made += [_sample(*wish) for wish in SAMPLED]
     return [*made, *(_matmul(kind, rows) for kind in ("int4", "fp8") for rows in MATMUL_ROWS)]
 
 

@@ -4,18 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
+from pagefleet_kernels.gpu.checks import check_head_norms, check_rope
 from pagefleet_kernels.kv_pool import LayerCache
-from pagefleet_kernels.norm import rms_norm_reference
+from pagefleet_kernels.norm import HeadNorms, rms_norm_reference
 from pagefleet_kernels.store_kv import store_kv
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HeadNorms:
-    """RMSNorm of every head before it is turned, with the roundings of "llama" (norm.py)."""
-
-    query: torch.Tensor  # [head_dim], of the rows' dtype
-    key: torch.Tensor
-    eps: float
 
 
 def rope_store_kv_reference(
@@ -32,6 +24,9 @@ def rope_store_kv_reference(
     is_interleaved: bool = False,
 ) -> torch.Tensor:
     """Write turned keys and plain values; the turned query [num_tokens, num_heads, head_dim]."""
+    check_rope(query, key, positions=positions, cos=cos, sin=sin)
+    if norms is not None:
+        check_head_norms(query, norms)
     if positions is not None:
         cos, sin = cos[positions], sin[positions]
     ready = turn_heads(query, key, cos, sin, norms=norms, is_interleaved=is_interleaved)

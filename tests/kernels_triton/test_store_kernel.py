@@ -15,8 +15,9 @@ from pagefleet_kernels import KV_MODES, KVPool
 from pagefleet_kernels import store_kv as store_kv_reference
 from pagefleet_kernels.gpu.store import rope_store_kv, store_kv
 from pagefleet_kernels.kv_pool import layer_cache
+from pagefleet_kernels.norm import HeadNorms
 from pagefleet_kernels.reference import read_sequence
-from pagefleet_kernels.rope import HeadNorms, rope_store_kv_reference
+from pagefleet_kernels.rope import rope_store_kv_reference
 from tests.support.kv_pools import poisoned_pool
 
 SHAPES = [  # widths, key heads, query heads, block size

@@ -22,6 +22,17 @@ DRAWS: dict[str, MakeDraw] = {
     "reference": lambda seed: KernelDraw(sample_reference, seed=seed),
 }
 
+WISHES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "greedy": {"temperature": 0},
+    "top_p": {"top_p": 0.7, "logprobs": 3},
+    "top_k": {"top_k": 3, "logit_bias": {4: 2.0, 9: -100.0}},
+    "min_p": {"min_p": 0.3, "repetition_penalty": 1.3, "logprobs": 0},
+    "penalties": {"presence_penalty": 1.0, "frequency_penalty": -0.5},
+    "min_tokens": {"min_tokens": 5, "stop_token_ids": (1,), "logprobs": 1},
+    "all": {"temperature": 0, "logit_bias": {3: 9.0}, "min_tokens": 9, "frequency_penalty": 1.0},
+}
+
 
 def sequence(
     sampling: SamplingParams, *, name: str = "a", prompt: tuple[int, ...] = (0,), output: str = ""
@@ -32,6 +43,14 @@ def sequence(
     made = Sequence(request, arrival_index=0, max_tokens=100, by_priority=False)
     made.token_ids += [int(digit) for digit in output]
     return made
+
+
+def different_rows() -> list[Sequence]:
+    """A request of each kind, all with the same seed."""
+    return [
+        sequence(SamplingParams(seed=8, **asked), name=name, output="1223")
+        for name, asked in WISHES.items()
+    ]
 
 
 def sampler_of(make_draw: MakeDraw, *, seed: int = 0) -> Sampler:

@@ -7,7 +7,7 @@ from pagefleet_engine.layers.agreement import KeepAsItIs
 from pagefleet_engine.layers.fused_norm import read_norm
 from pagefleet_engine.layers.joined import has_hooks, project
 from pagefleet_engine.models.attention import LayerUse, Turn, attention_of
-from pagefleet_kernels.rope import HeadNorms
+from pagefleet_kernels.norm import HeadNorms
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 NORMS = ("q_norm", "k_norm")

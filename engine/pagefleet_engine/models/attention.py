@@ -14,7 +14,7 @@ from torch import nn
 from transformers import AttentionInterface
 
 from pagefleet_kernels import AttentionMetadata, KernelBackend, KVPool, LayerCache, LayerKVShape
-from pagefleet_kernels.rope import HeadNorms
+from pagefleet_kernels.norm import HeadNorms
 
 ATTENTION_NAME = "pagefleet"
 _ATTRIBUTE = "pagefleet_attention"

@@ -4,7 +4,13 @@ from dataclasses import dataclass
 
 import torch
 
-from pagefleet_kernels.gpu.checks import check_head_norms, check_rope, check_slots, check_store
+from pagefleet_kernels.gpu.checks import (
+    check_head_norms,
+    check_positions,
+    check_rope,
+    check_slots,
+    check_store,
+)
 from pagefleet_kernels.gpu.constants import (
     Constants,
     record_stride,
@@ -13,7 +19,7 @@ from pagefleet_kernels.gpu.constants import (
 )
 from pagefleet_kernels.gpu.store_kernel import store_kernel
 from pagefleet_kernels.kv_pool import LayerCache
-from pagefleet_kernels.rope import HeadNorms
+from pagefleet_kernels.norm import HeadNorms
 
 NUM_WARPS = 4
 
@@ -61,13 +67,16 @@ def rope_store_kv(
     is_interleaved: bool = False,
     debug: bool = False,
 ) -> torch.Tensor:
-    """As rope.rope_store_kv_reference, in one launch."""
+    """As rope.rope_store_kv_reference, in one launch; slots past the pool and positions past the
+    tables are looked for in debug mode alone."""
     check_store(key, value, cache, slots)
     check_rope(query, key, positions=positions, cos=cos, sin=sin)
     if norms is not None:
         check_head_norms(query, norms)
     if debug:
         check_slots(slots, cache)
+        if positions is not None:
+            check_positions(positions, cos)
     rope = _Rope(
         query=query,
         turned=torch.empty(query.shape, dtype=query.dtype, device=query.device),

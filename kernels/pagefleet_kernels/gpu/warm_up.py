@@ -13,7 +13,7 @@ from pagefleet_kernels.gpu.reachable import Limits, ReachingBatch, reachable
 from pagefleet_kernels.gpu.store import rope_store_kv, store_kv
 from pagefleet_kernels.kv_pool import LayerCache
 from pagefleet_kernels.metadata import AttentionMetadata, DeviceLengths
-from pagefleet_kernels.rope import HeadNorms
+from pagefleet_kernels.norm import HeadNorms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

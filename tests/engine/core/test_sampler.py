@@ -15,8 +15,10 @@ from pagefleet_engine.sampler import CHUNK_ROWS
 from tests.support.sampled_rows import (
     DRAWS,
     EOS,
+    WISHES,
     MakeDraw,
     count_drawn,
+    different_rows,
     sample_one,
     sampler_of,
     sequence,
@@ -81,28 +83,13 @@ def test_a_seed_gives_the_same_tokens_alone_and_in_a_batch(draw: MakeDraw) -> No
     assert tokens(1) == tokens(3) == tokens(CHUNK_ROWS + 5)
 
 
-WISHES: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "greedy": {"temperature": 0},
-    "top_p": {"top_p": 0.7, "logprobs": 3},
-    "top_k": {"top_k": 3, "logit_bias": {4: 2.0, 9: -100.0}},
-    "min_p": {"min_p": 0.3, "repetition_penalty": 1.3, "logprobs": 0},
-    "penalties": {"presence_penalty": 1.0, "frequency_penalty": -0.5},
-    "min_tokens": {"min_tokens": 5, "stop_token_ids": (1,), "logprobs": 1},
-    "all": {"temperature": 0, "logit_bias": {3: 9.0}, "min_tokens": 9, "frequency_penalty": 1.0},
-}
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_requests_with_different_wishes_change_nothing_for_each_other(
     dtype: torch.dtype, draw: MakeDraw
 ) -> None:
     logits = torch.randn(len(WISHES), 40, generator=torch.Generator().manual_seed(1)).to(dtype)
     before = logits.clone()
-    rows = [
-        sequence(SamplingParams(seed=8, **asked), name=name, output="1223")
-        for name, asked in WISHES.items()
-    ]
+    rows = different_rows()
     together = sampler_of(draw).sample(logits, rows)
     assert torch.equal(logits, before), "graphs and reports read them again"
     for index, row in enumerate(rows):
