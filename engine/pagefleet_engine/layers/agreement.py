@@ -5,7 +5,7 @@ import math
 import torch
 
 # Of || found - expected || / || expected || of a token. In random layers of five families, with
-# weights of 0.02 and 0.2, roundings came to a quarter of these; RoPE in other pairs comes to 0.7.
+# weights of 0.02 and 0.2, roundings came to a fifth of these; RoPE in other pairs comes to 0.7.
 TOLERANCES = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
