@@ -48,7 +48,8 @@ def launches() -> list[list[Launch]]:
     groups: dict[str, list[Launch]] = {}
     for case in cases:
         groups.setdefault(case.kernel or case.name, []).append(partial(launch, case))
-    return [[check.compare] for check in correctness.checks()] + list(groups.values())
+    comparisons: list[list[Launch]] = [[check.compare] for check in correctness.checks()]
+    return comparisons + list(groups.values())
 
 
 def launch(case: Case, device: torch.device) -> None:

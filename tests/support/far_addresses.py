@@ -21,11 +21,13 @@ from tests.support import triton_interpreter
 
 triton_interpreter.install()
 
-from pagefleet_kernels import KV_MODES, KVLayout, LayerCache, LayerKVShape  # noqa: E402
+from pagefleet_kernels import KV_MODES, KVLayout, LayerKVShape  # noqa: E402
 from pagefleet_kernels.fp8_matmul import fp8_matmul_reference, quantize_fp8_weight  # noqa: E402
 from pagefleet_kernels.gpu import attention  # noqa: E402
 from pagefleet_kernels.gpu.activation import silu_mul  # noqa: E402
 from pagefleet_kernels.gpu.block_copy import copy_blocks  # noqa: E402
+from pagefleet_kernels.gpu.constants import shape_of  # noqa: E402
+from pagefleet_kernels.gpu.device import traits_of  # noqa: E402
 from pagefleet_kernels.gpu.fp8_matmul import fp8_matmul  # noqa: E402
 from pagefleet_kernels.gpu.int4_matmul import int4_matmul  # noqa: E402
 from pagefleet_kernels.gpu.launch import SplitLaunch, decode_tile  # noqa: E402
@@ -111,8 +113,8 @@ def many_splits(folder: Path) -> None:
         cache=given.cache,
         metadata=given.metadata,
         lengths=lengths([(1, 40)], 40),
-        shape=attention.shape_of(24, BF16, given.cache),
-        traits=attention.traits_of(torch.device("cpu")),
+        shape=shape_of(24, BF16, given.cache),
+        traits=traits_of(torch.device("cpu")),
         scale=0.125,
         window=None,
         softcap=None,
@@ -148,24 +150,28 @@ def merged_splits(folder: Path) -> None:
 
 
 def far_rows_of_the_kv_write(folder: Path) -> None:
-    caches: list[LayerCache] = []
-    results = []
-    query, key, value = numbers(3, 2, 64), numbers(3, 1, 64), numbers(3, 1, 64)
+    near = numbers(3, 2, 64), numbers(3, 1, 64), numbers(3, 1, 64)
+    query, key, value = (apart(folder, each) for each in near)
+    expected, found = written(*near), written(query, key, value)
+    assert torch.equal(expected, found)
+
+
+def written(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The turned query and the records, as bytes."""
+    records = torch.zeros(2, CACHE.record_bytes, dtype=torch.uint8)
     angles = torch.tensor([[0.1], [0.7], [0.2], [0.9]])
-    for given in ((query, key, value), [apart(folder, each) for each in (query, key, value)]):
-        records = torch.zeros(2, CACHE.record_bytes, dtype=torch.uint8)
-        caches.append(layer_cache(records, CACHE, 0))
-        turned = rope_store_kv(
-            *given,
-            caches[-1],
-            torch.tensor([3, 9, 1]),
-            positions=torch.tensor([0, 3, 1]),
-            cos=angles.cos(),
-            sin=angles.sin(),
-            debug=True,
-        )
-        results.append((turned, records))
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    turned = rope_store_kv(
+        query,
+        key,
+        value,
+        layer_cache(records, CACHE, 0),
+        torch.tensor([3, 9, 1]),
+        positions=torch.tensor([0, 3, 1]),
+        cos=angles.cos(),
+        sin=angles.sin(),
+        debug=True,
+    )
+    return torch.cat([turned.view(torch.uint8).flatten(), records.flatten()])
 
 
 def far_blocks_are_copied(folder: Path) -> None:
