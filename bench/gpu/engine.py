@@ -22,7 +22,7 @@ from bench.gpu.rows import Row
 STAGE = "engine"
 Settings = dict[str, Any]
 LOAD: Settings = {"prompts": 16, "prompt_tokens": 512, "new_tokens": 128}
-FEW: Settings = {"prompts": 8, "prompt_tokens": 256, "new_tokens": 32}
+FEW: Settings = {"prompts": 8, "prompt_tokens": 256, "new_tokens": 32, "sampled_tokens": 32}
 COMMON: Settings = {
     "device": "cuda",
     "max_model_len": 4096,
@@ -45,6 +45,7 @@ MOST_SECONDS = 90.0  # of one engine
 SAME_TOKENS = (("triton, no graphs", "torch"), ("triton, graphs", "triton, no graphs"))
 # In float32: the logits of random weights are so close that roundings of bf16 choose the token.
 MOST_DIFFERING = 0.01
+FUSED_ON_TRITON = "on triton the decoder layers are fused"
 
 
 def rows() -> Iterator[Row]:
@@ -72,9 +73,13 @@ def _same_tokens(common: Settings) -> Iterator[Row]:
         running = {name: pool.submit(_run, {**common, **RUNS[name]}) for name in RUNS}
     for name, run in running.items():
         try:
-            tokens[name] = run.result()["tokens"]
+            answer = run.result()
+            seeded = seed_row(name, *answer["sampled"])
         except Exception as error:
             yield Row(stage=STAGE, name=f"float32, {name}", failed=reason(error))
+        else:
+            tokens[name] = answer["tokens"]
+            yield seeded
     for one, other in SAME_TOKENS:
         if one in tokens and other in tokens:
             yield agreement_row(one, other, tokens[one], tokens[other])
@@ -123,15 +128,29 @@ def memory_row(name: str, answer: dict[str, Any]) -> Row:
 def agreement_row(
     one: str, other: str, tokens: list[list[int]], other_tokens: list[list[int]]
 ) -> Row:
-    """The share of greedy tokens that differ; what follows the first difference counts too."""
+    return Row(
+        stage=STAGE,
+        name=f"float32, greedy tokens that differ: {one} and {other}",
+        error=_differing(tokens, other_tokens),
+        tolerance=MOST_DIFFERING,
+        note=FUSED_ON_TRITON if "torch" in (one, other) else "",
+    )
+
+
+def seed_row(name: str, alone: list[int], in_a_batch: list[int]) -> Row:
+    return Row(
+        stage=STAGE,
+        name=f"float32, {name}: tokens of a seed that differ alone and in a batch",
+        error=_differing([alone], [in_a_batch]),
+        tolerance=MOST_DIFFERING,
+    )
+
+
+def _differing(tokens: list[list[int]], other_tokens: list[list[int]]) -> float:
+    """The share of tokens that differ; what follows the first difference counts too."""
     pairs = [
         (a, b)
         for left, right in zip(tokens, other_tokens, strict=True)
         for a, b in zip(left, right, strict=True)
     ]
-    return Row(
-        stage=STAGE,
-        name=f"float32, greedy tokens that differ: {one} and {other}",
-        error=sum(1 for a, b in pairs if a != b) / len(pairs),
-        tolerance=MOST_DIFFERING,
-    )
+    return sum(1 for a, b in pairs if a != b) / len(pairs)

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from bench.gpu import (
     attention,
     ceilings,
     compiling,
     correctness,
+    distribution,
     engine,
     matmuls,
     memory_bound,
@@ -34,7 +36,10 @@ STAGES = (
     Stage(
         name="correctness",
         seconds=45,
-        rows=lambda known: checked("correctness", correctness.checks(), known),
+        rows=lambda known: chain(
+            checked("correctness", correctness.checks(), known),
+            distribution.rows("correctness", known),
+        ),
     ),
     Stage(
         name="decode",

@@ -5,6 +5,7 @@ becomes of stages that fail or hang, the engine's run on a CPU, a machine withou
 everything that a GPU does.
 """
 
+import math
 import os
 import signal
 import subprocess
@@ -32,7 +33,8 @@ from bench.gpu import (
 )
 from bench.gpu.budget import LEAST_STAGE_SECONDS, TOTAL_SECONDS, WRITING_SECONDS, Budget
 from bench.gpu.cases import Case, Ceilings, Compared, Known, checked, distance, timed, timed_row
-from bench.gpu.engine import agreement_row, memory_row
+from bench.gpu.distribution import chi_square_p
+from bench.gpu.engine import agreement_row, memory_row, seed_row
 from bench.gpu.engine_run import run
 from bench.gpu.rows import Row, from_json, markdown, to_json
 from bench.gpu.stages import STAGES
@@ -419,7 +421,9 @@ def test_the_engine_answers_with_tokens_speed_and_memory(tmp_path: Path) -> None
         "num_gpu_blocks_override": 32,
         "device_memory_bytes": 8 << 30,
     }
-    answer = run(settings, prompts=2, prompt_tokens=5, new_tokens=4, vocabulary=(1, 200))
+    answer = run(
+        settings, prompts=2, prompt_tokens=5, new_tokens=4, sampled_tokens=6, vocabulary=(1, 200)
+    )
     assert [len(tokens) for tokens in answer["tokens"]] == [4, 4]
     assert answer["errors"] == [] and answer["tokens_per_second"] > 0
     assert memory_row("r", answer).verdict == "pass"
@@ -427,3 +431,16 @@ def test_the_engine_answers_with_tokens_speed_and_memory(tmp_path: Path) -> None
     assert same.error == 0.0 and same.verdict == "pass"
     other = [[token + 1 for token in each] for each in answer["tokens"]]
     assert agreement_row("a", "b", answer["tokens"], other).verdict == "FAIL"
+    alone, in_a_batch = answer["sampled"]
+    assert len(alone) == 6 and seed_row("r", alone, in_a_batch).verdict == "pass"
+    assert seed_row("r", alone, [*in_a_batch[:5], -1]).verdict == "FAIL"
+
+
+def test_chi_square_has_the_tail_that_is_known() -> None:
+    half = torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64)
+    assert chi_square_p(torch.tensor([60, 40, 0]), half) == pytest.approx(0.0455, abs=1e-4)
+    assert chi_square_p(torch.tensor([50, 50, 0]), half) == 1.0
+    assert chi_square_p(torch.tensor([50, 49, 1]), half) == 0.0, "an impossible one was drawn"
+    thirds = torch.full((3,), 1 / 3, dtype=torch.float64)
+    tail = chi_square_p(torch.tensor([120, 100, 80]), thirds)
+    assert tail == pytest.approx(math.exp(-4)), "of 8, with 2 degrees of freedom"

@@ -26,6 +26,7 @@ CASES = {case.name: case for case in chain(memory_bound.cases(), memory_bound.sa
         "block copy",
         "SiLU-mul",
         "add + RMSNorm gemma",
+        "KV write turned, normalized",
         "int4 matmul, 17 rows",
         "fp8 matmul, 1 rows",
         "attention, every feature int8",
