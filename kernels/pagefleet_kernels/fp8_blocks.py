@@ -38,6 +38,6 @@ class Fp8BlockWeight:
         scales = self.scales[start // BLOCK : -(-stop // BLOCK)]
         wide = scales.repeat_interleave(BLOCK, dim=1)[:, : self.in_features]
         exact = self.codes[start:stop].float()
-        for block, scale in zip(exact.split(BLOCK), wide, strict=True):
+        for block, scale in zip(torch.split(exact, BLOCK), wide, strict=True):
             block *= scale
         return exact

@@ -56,9 +56,13 @@ def test_plain_torch_holds_what_is_counted(
 
 
 def test_a_library_needs_the_whole_weight_and_a_kernel_nothing() -> None:
-    sizes = {"in_features": 4096, "out_features": 14336, "itemsize": 2, "has_kernel": True}
-    assert product_bytes(num_rows=LARGE_BATCH, **sizes) == 4096 * 14336 * 2
-    assert product_bytes(num_rows=LARGE_BATCH - 1, **sizes) == 0
+    large, small = (
+        product_bytes(
+            num_rows=num_rows, in_features=4096, out_features=14336, itemsize=2, has_kernel=True
+        )
+        for num_rows in (LARGE_BATCH, LARGE_BATCH - 1)
+    )
+    assert (large, small) == (4096 * 14336 * 2, 0)
     assert unpacked_outputs(14336, has_kernel=True) == 14336
 
 

@@ -10,11 +10,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class LiveMemory(TorchDispatchMode):
+class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
     """Counts storages that appear under it; those that were there before are not its matter."""
 
     def __init__(self, *known: torch.Tensor) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.peak_bytes = 0
         self._known = {each.untyped_storage().data_ptr() for each in known}
         self._alive: list[weakref.ref[torch.Tensor]] = []
