@@ -41,9 +41,10 @@ PAGEFLEET: tuple[Constant, ...] = (
     ),
     Constant(
         "gpu_forward_floor",
-        gib(0.14),
+        64 * MIB,
         "bytes",
-        "intercept of the forward law fitted to 8192-token prefills (CodeLlama, granite)",
+        "cuBLAS workspaces of two streams, for steps and for captures: 32 MiB each is what NVIDIA"
+        " recommends on Hopper (pytorch#120925)",
         "2026-11",
     ),
     Constant(

@@ -84,6 +84,8 @@ def test_a_shared_prefix_is_held_once() -> None:
     assert saved == pytest.approx(9 * 2000)
     most = context_load(Workload(input_tokens=lengths, shared_prefix_tokens=10**6), 8192)
     assert most.mean >= 1 and most.shared < 8192
+    short = context_load(Workload(input_tokens=lengths, shared_prefix_tokens=2000), 2100)
+    assert (short.shared, short.mean) == (2000, 100), "no request outgrows the context length"
 
 
 def test_an_open_length_leaves_room_for_more_than_one_request() -> None:
