@@ -20,10 +20,13 @@ from pagefleet_kernels.gpu.fp8_matmul import fp8_matmul
 from pagefleet_kernels.gpu.int4_matmul import int4_matmul
 from pagefleet_kernels.gpu.norm import add_rms_norm
 from pagefleet_kernels.gpu.sampling import sample
-from pagefleet_kernels.gpu.store import store_kv
+from pagefleet_kernels.gpu.store import rope_store_kv, store_kv
 from pagefleet_kernels.int4_matmul import Int4Weight, int4_matmul_reference
+from pagefleet_kernels.kv_layout import KVLayout, LayerKVShape
+from pagefleet_kernels.kv_pool import KVPool
 from pagefleet_kernels.norm import CASTINGS, Casting, add_rms_norm_reference
 from pagefleet_kernels.reference import paged_attention_reference
+from pagefleet_kernels.rope import HeadNorms, rope_store_kv_reference
 from pagefleet_kernels.sampling import sample_reference
 from pagefleet_kernels.store_kv import store_kv as store_kv_reference
 
@@ -45,6 +48,7 @@ Make = Callable[[torch.device], torch.Tensor]
 def checks() -> list[Check]:
     made = [_attention(mode, heads) for mode in MODES for heads in HEADS]
     made += [_write(mode) for mode in MODES]
+    made += [_turned(has_norms) for has_norms in (False, True)]
     made += [_norm(casting) for casting in CASTINGS]
     made += [_silu_mul(), _copy()]
     made += [_sample(*wish) for wish in SAMPLED]
@@ -95,6 +99,40 @@ def _write(mode: str) -> Check:
     )
 
 
+def _turned(has_norms: bool) -> Check:
+    """Queries and keys as a fused layer hands them over: a row of the tables for each token."""
+    heads, tokens = HEADS[2], 33
+
+    def ready(write: Callable[..., torch.Tensor], device: torch.device) -> torch.Tensor:
+        shape = LayerKVShape(
+            num_kv_heads=heads.num_kv_heads, head_dim=heads.head_dim, v_head_dim=heads.head_dim
+        )
+        layout = KVLayout(mode="bfloat16", block_size=16, layers=(shape,))
+        pool = KVPool(layout, num_blocks=3, device=device)
+        pool.records.zero_()
+        key, value = _random(device, 2, tokens, heads.num_kv_heads, heads.head_dim)
+        angles = _random(device, tokens, heads.head_dim // 2).float() * 9
+        weight = _random(device, heads.head_dim)
+        turned = write(
+            _random(device, tokens, heads.num_heads, heads.head_dim),
+            key,
+            value,
+            pool.layer(0),
+            torch.arange(tokens, device=device),
+            cos=angles.cos().bfloat16(),
+            sin=angles.sin().bfloat16(),
+            norms=HeadNorms(query=weight, key=weight, eps=1e-6) if has_norms else None,
+        )
+        return torch.cat([turned.flatten(), pool.layer(0).k_codes.flatten()])
+
+    return _check(
+        f"KV write turned{', normalized' if has_norms else ''}",
+        partial(ready, rope_store_kv),
+        partial(ready, rope_store_kv_reference),
+        tolerance=4e-3,
+    )
+
+
 def _random(device: torch.device, *size: int) -> torch.Tensor:
     generator = torch.Generator(device).manual_seed(size[-1])
     return torch.randn(size, generator=generator, device=device, dtype=torch.bfloat16)
@@ -116,8 +154,8 @@ def _norm(casting: Casting) -> Check:
 def _silu_mul() -> Check:
     return _check(
         "SiLU-mul",
-        lambda device: silu_mul(_random(device, 33, 2 * 14336)),
-        lambda device: silu_mul_reference(_random(device, 33, 2 * 14336)),
+        lambda device: silu_mul(*_random(device, 33, 2 * 14336).chunk(2, dim=1)),
+        lambda device: silu_mul_reference(*_random(device, 33, 2 * 14336).chunk(2, dim=1)),
         tolerance=4e-3,
     )
 

@@ -115,7 +115,7 @@ def _silu_mul(num_tokens: int) -> Case:
     def prepare(device: torch.device) -> list[Call]:
         size = (buffers_for(num_bytes), num_tokens, 2 * INTERMEDIATE)
         gates = torch.randn(size, device=device, dtype=torch.bfloat16)
-        return [partial(silu_mul, gate_up) for gate_up in gates]
+        return [partial(silu_mul, *gate_up.chunk(2, dim=1)) for gate_up in gates]
 
     mark = elementwise_mark(num_bytes)
     return Case(

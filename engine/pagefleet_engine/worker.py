@@ -10,6 +10,7 @@ from typing import Self
 import torch
 from transformers import PreTrainedModel
 
+from pagefleet_engine.attention_limits import attention_scratch_bytes
 from pagefleet_engine.cuda_capture import CudaCapture
 from pagefleet_engine.decode_graphs import (
     Agree,
@@ -21,6 +22,7 @@ from pagefleet_engine.decode_graphs import (
 )
 from pagefleet_engine.device import Device
 from pagefleet_engine.errors import ConfigError, ModelLoadError, OutOfMemoryError
+from pagefleet_engine.layers.fuse_decoder import TRIAL_TOKENS, fuse_decoder
 from pagefleet_engine.layers.fused import fuse_linears
 from pagefleet_engine.layers.linear import pack_linears, packing_works
 from pagefleet_engine.layers.quantized import warm_up_quantized
@@ -30,7 +32,7 @@ from pagefleet_engine.sampler import Sampler
 from pagefleet_engine.warm_up import compile_attention, warm_up_steps
 from pagefleet_kernels import (
     ArgumentError,
-    AttentionBackend,
+    KernelBackend,
     KVLayout,
     KVPool,
     open_backend,
@@ -50,7 +52,7 @@ class Profile:
 
     layers: tuple[LayerUse, ...]
     layout: KVLayout
-    backend: AttentionBackend
+    backend: KernelBackend
     workspace_bytes: int
     tokens_per_second: float
 
@@ -99,7 +101,10 @@ class Worker:
         """Run the largest step once: which keys and values a layer stores, memory and speed."""
         layers = self._layers()
         layout = self._layout(layers)
-        backend = self._backend(layout)
+        backend = self._backend(layout, layers)
+        if not backend.gathers:
+            fuse_decoder(self.model, backend, partial(self._run_any, TRIAL_TOKENS, 1))
+            layers = self._layers()  # what they ask for now
         num_tokens = self._limits.max_num_batched_tokens
         rows = min(self._limits.max_num_seqs, num_tokens)
         self._device.meter.reset_peak()
@@ -108,8 +113,9 @@ class Worker:
         self._run_any(num_tokens, rows)
         seconds = time.perf_counter() - started
         growth = max(0, self._device.meter.peak_bytes() - before)
-        gathered = self._gather_bytes(layout) if backend.gathers else 0
-        return Profile(layers, layout, backend, growth + gathered, num_tokens / seconds)
+        # What attention keeps for good is not in the peak: gathered blocks, or partial results.
+        kept = self._gather_bytes(layout) if backend.gathers else backend.scratch_bytes
+        return Profile(layers, layout, backend, growth + kept, num_tokens / seconds)
 
     def _layers(self) -> tuple[LayerUse, ...]:
         recorder = UseRecorder()
@@ -138,9 +144,13 @@ class Worker:
             )
         return layout
 
-    def _backend(self, layout: KVLayout) -> AttentionBackend:
+    def _backend(self, layout: KVLayout, layers: tuple[LayerUse, ...]) -> KernelBackend:
+        device = self._device.torch_device
+        scratch = None
+        if device.type == "cuda":
+            scratch = attention_scratch_bytes(layers, self._limits, device)
         try:
-            return open_backend(self._attention_backend, layout, self._device.torch_device)
+            return open_backend(self._attention_backend, layout, device, scratch_bytes=scratch)
         except ArgumentError as error:
             raise ConfigError(error.field, error.value, error.hint) from error
 
@@ -178,7 +188,8 @@ class Worker:
         if device.type != "cuda":
             return
         if not profile.backend.gathers:
-            compile_attention(profile.layers, pool, limits, dtype=torch_dtype(limits.dtype))
+            dtype = torch_dtype(limits.dtype)
+            compile_attention(profile.layers, pool, profile.backend, limits, dtype=dtype)
         for step in warm_up_steps(limits, num_blocks=pool.num_blocks):
             logits = runner.compute(step)
         runner.warm_up_sampler(logits)

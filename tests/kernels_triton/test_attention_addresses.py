@@ -40,6 +40,7 @@ triton_interpreter.install()
 import torch
 from pagefleet_kernels.gpu import attention
 from pagefleet_kernels.gpu.launch import SplitLaunch, decode_tile
+from pagefleet_kernels.gpu.scratch import Scratch, partial_bytes
 from tests.support.attention_problems import lengths, problem
 given = problem([(1, 40)], heads=(24, 1), mode="bfloat16")
 splits = (1 << 31) // (23 * 64) + 1  # the last head's result lies past 2**31 elements
@@ -50,15 +51,14 @@ call = attention._Call(
     traits=attention.traits_of(torch.device("cpu")), scale=0.125, window=None, softcap=None,
     sinks=None, alibi_slopes=None,
 )
-partial = attention._Partial(
-    torch.empty(1, 1, 24, splits, 64, dtype=torch.bfloat16),
-    torch.empty(1, 1, 24, splits, 2),
-    far,
-)
+rows = (1, 1, 24, splits)
+scratch = Scratch(partial_bytes(rows, width=64, itemsize=2), torch.device("cpu"))
+partial = attention._Partial(*scratch.partials(rows, width=64, dtype=torch.bfloat16), far)
 tile = decode_tile(call.shape, query_len=1)
 attention._attend(call, (1, 1, 1), tile, bounds=(1, 1), partial=partial)
 expected = attention.paged_attention(given.query, given.cache, given.metadata, **given.options)
 assert torch.equal(partial.values[0, 0, :, 0], expected[0])
+assert partial.stats[0, 0, :, 0].isfinite().all()
 """
 
 

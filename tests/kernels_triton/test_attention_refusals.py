@@ -12,12 +12,14 @@ import pytest
 import torch
 
 from pagefleet_kernels import ArgumentError, LayerCache
+from pagefleet_kernels.gpu import warm_up as gpu_warm_up
 from pagefleet_kernels.gpu.attention import paged_attention
 from pagefleet_kernels.gpu.checks import check_fp8
 from pagefleet_kernels.gpu.device import INTERPRETED
 from pagefleet_kernels.gpu.reachable import Limits
 from pagefleet_kernels.gpu.store import rope_store_kv, store_kv
 from pagefleet_kernels.gpu.warm_up import AttentionLayer, warm_up
+from pagefleet_kernels.rope import HeadNorms
 from tests.support.attention_problems import problem
 from tests.support.kv_pools import poisoned_pool
 
@@ -107,6 +109,7 @@ def store_arguments() -> Arguments:
     }
 
 
+W = torch.ones(64, dtype=BF16)
 STORE: dict[str, Callable[[Arguments], Arguments]] = {
     "key.dtype": lambda a: {**a, "key": a["key"].int()},
     "key.shape": lambda a: {**a, "key": a["key"][:, :1]},
@@ -119,9 +122,15 @@ STORE: dict[str, Callable[[Arguments], Arguments]] = {
     "slots.stride()": lambda a: {**a, "slots": a["slots"].repeat(2)[::2]},
     "query.shape[0]": lambda a: {**a, "query": a["query"][:1]},
     "positions.dtype": lambda a: {**a, "positions": a["positions"].int()},
-    "cos.dtype": lambda a: {**a, "cos": a["cos"].bfloat16()},
+    "cos.dtype": lambda a: {**a, "cos": a["cos"].double()},
+    "sin.dtype": lambda a: {**a, "sin": a["sin"].bfloat16()},
     "cos.shape": lambda a: {**a, "cos": torch.ones(9, 40), "sin": torch.ones(9, 40)},
     "sin.shape": lambda a: {**a, "sin": a["sin"][:, :8].contiguous()},
+    "sin.stride(0)": lambda a: {**a, "sin": a["sin"].repeat(1, 2)[:, :16]},
+    "sin.stride(-1)": lambda a: {**a, "sin": a["sin"].repeat(1, 2)[:, ::2]},
+    "norms.query.shape": lambda a: {**a, "norms": HeadNorms(query=W[:32], key=W, eps=1e-6)},
+    "norms.key.dtype": lambda a: {**a, "norms": HeadNorms(query=W, key=W.float(), eps=1e-6)},
+    "norms.eps": lambda a: {**a, "norms": HeadNorms(query=W, key=W, eps=0.0)},
     "sin.device": lambda a: {**a, "sin": a["sin"].to(META)},
 }
 
@@ -136,6 +145,14 @@ def test_the_kv_write_names_the_argument(named: str) -> None:
     if named.split(".")[0] in without_rope:
         with pytest.raises(ArgumentError):
             store_kv(**without_rope)
+
+
+def test_without_positions_the_tables_have_a_row_a_token() -> None:
+    arguments = {**store_arguments(), "positions": None}
+    with pytest.raises(ArgumentError, match=r"\[3, at most 32\]") as error:
+        rope_store_kv(**arguments)
+    assert error.value.field == "cos.shape"
+    rope_store_kv(**{**arguments, "cos": torch.ones(3, 16), "sin": torch.ones(3, 16)})
 
 
 def test_kv_write_arguments_as_they_are_work() -> None:
@@ -168,3 +185,34 @@ def test_warming_up_launches_every_kernel_and_touches_no_block() -> None:
     assert torch.equal(pool.records, before)
     windowed = AttentionLayer(cache=pool.layer(1), num_heads=4, window=100)
     assert warm_up([*layers, windowed], dtype=BF16, limits=limits).kernels == 8
+
+
+@pytest.mark.parametrize("has_head_norms", [False, True])
+def test_warming_up_writes_as_the_layer_does(
+    has_head_norms: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turned, by tables that are laid out as a model's."""
+    pool = poisoned_pool("int8", num_kv_heads=1, widths=(64, 64))
+    before, launched = pool.records.clone(), []
+
+    def write(*arguments: Any, **named: Any) -> torch.Tensor:
+        launched.append(named)
+        return rope_store_kv(*arguments, **named)
+
+    monkeypatch.setattr(gpu_warm_up, "rope_store_kv", write)
+    layer = AttentionLayer(
+        cache=pool.layer(0), num_heads=2, rotary_dim=32, has_head_norms=has_head_norms
+    )
+    limits = Limits(
+        max_num_seqs=1,
+        max_model_len=1,
+        most_decode_query=1,
+        is_deterministic=False,
+        num_processors=INTERPRETED.num_processors,
+        capability=INTERPRETED.capability,
+    )
+    warm_up([layer], dtype=BF16, limits=limits)
+    (named,) = launched
+    assert named["cos"].stride() == named["sin"].stride() == (32, 1)
+    assert (named["norms"] is not None) == has_head_norms
+    assert torch.equal(pool.records, before)

@@ -22,7 +22,14 @@ CASES = {case.name: case for case in chain(memory_bound.cases(), memory_bound.sa
 
 @pytest.mark.parametrize(
     "name",
-    ["block copy", "SiLU-mul", "add + RMSNorm gemma", "int4 matmul, 17 rows", "fp8 matmul, 1 rows"],
+    [
+        "block copy",
+        "SiLU-mul",
+        "add + RMSNorm gemma",
+        "KV write turned, normalized",
+        "int4 matmul, 17 rows",
+        "fp8 matmul, 1 rows",
+    ],
 )
 def test_comparisons_hold_in_the_interpreter(name: str) -> None:
     check = CHECKS[name]

@@ -4,12 +4,14 @@ A capture is stood in for by a function that runs its work again, on buffers tha
 where they are, and attention reads lengths from the tensors that a GPU kernel would read.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from pagefleet_engine.decode_graphs import Run
-from pagefleet_kernels import AttentionBackend, AttentionMetadata, LayerCache, store_kv
+from pagefleet_kernels import AttentionMetadata, LayerCache, store_kv
+from pagefleet_kernels.backend import torch_backend
 from pagefleet_kernels.reference import paged_attention_reference
 
 
@@ -27,7 +29,8 @@ def attend_by_tensors(
     return paged_attention_reference(query, cache, metadata, **options)
 
 
-LIKE_A_GPU = AttentionBackend(
+LIKE_A_GPU = replace(
+    torch_backend(),
     name="reference",
     store_kv=store_kv,
     paged_attention=attend_by_tensors,

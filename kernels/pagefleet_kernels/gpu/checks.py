@@ -2,11 +2,13 @@
 
 import torch
 
+from pagefleet_kernels.checks import check, check_tensor
 from pagefleet_kernels.errors import ArgumentError
 from pagefleet_kernels.gpu.device import traits_of
 from pagefleet_kernels.kv_layout import BLOCK_SIZE_UNIT
 from pagefleet_kernels.kv_pool import LayerCache
 from pagefleet_kernels.metadata import AttentionMetadata
+from pagefleet_kernels.rope import HeadNorms
 
 HEAD_DIMS = (64, 80, 96, 128, 192, 256)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -81,22 +83,46 @@ def check_rope(
     query: torch.Tensor,
     key: torch.Tensor,
     *,
-    positions: torch.Tensor,
+    positions: torch.Tensor | None,
     cos: torch.Tensor,
     sin: torch.Tensor,
 ) -> None:
     check_rows("query", query, None, key.shape[2], key.device)
     if query.shape[0] != key.shape[0]:
         raise ArgumentError("query.shape[0]", query.shape[0], f"key has {key.shape[0]} tokens")
-    check_per_token("positions", positions, key)
+    rows = "num_positions"
+    if positions is None:
+        rows = str(key.shape[0])
+    else:
+        check_per_token("positions", positions, key)
     for name, table in (("cos", cos), ("sin", sin)):
         _check_device(name, table, key.device)
-        _check_contiguous(name, table)
-        if table.dtype != torch.float32:
-            raise ArgumentError(f"{name}.dtype", table.dtype, "use float32")
-        if table.ndim != 2 or table.shape != cos.shape or 2 * table.shape[1] > key.shape[2]:
-            hint = f"cos and sin are [num_positions, at most {key.shape[2] // 2}]"
+        if table.dtype not in DTYPES or table.dtype != cos.dtype:
+            raise ArgumentError(f"{name}.dtype", table.dtype, "use one of the rows' dtypes in both")
+        is_short = positions is None and table.shape[:1] != key.shape[:1]
+        if table.ndim != 2 or table.shape != cos.shape or is_short or _is_wider(table, key):
+            hint = f"cos and sin are [{rows}, at most {key.shape[2] // 2}]"
             raise ArgumentError(f"{name}.shape", tuple(table.shape), hint)
+        _check_row_contiguous(name, table)
+        if table.stride(0) != cos.stride(0):
+            raise ArgumentError(f"{name}.stride(0)", table.stride(0), f"cos has {cos.stride(0)}")
+
+
+def _is_wider(table: torch.Tensor, rows: torch.Tensor) -> bool:
+    return 2 * table.shape[1] > rows.shape[2]
+
+
+def check_head_norms(query: torch.Tensor, norms: HeadNorms) -> None:
+    """Weights of the width and dtype of a head."""
+    for name, weight in (("norms.query", norms.query), ("norms.key", norms.key)):
+        check_tensor(
+            name,
+            weight,
+            shape=(query.shape[2],),
+            dtypes=(query.dtype,),
+            device=query.device,
+        )
+    check(norms.eps > 0, "norms.eps", norms.eps, "above 0")
 
 
 def check_per_token(name: str, numbers: torch.Tensor, rows: torch.Tensor) -> None:

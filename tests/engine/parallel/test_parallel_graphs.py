@@ -1,15 +1,16 @@
 """Ranks that replay their decoding steps, against a model in one rank that runs all of them.
 
-Each rank captures its own part, in a process of its own with gloo's collectives. Left out: NCCL
+Each rank captures its own part, in a process of its own with gloo's collectives, and fuses its
+layers as on a GPU. Left out: NCCL
 inside real captures, which needs as many GPUs as ranks.
 """
 
 import multiprocessing
 from array import array
-from dataclasses import replace
 from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -83,7 +84,8 @@ def run_rank(
     rank = Rank(config, place, read_shape(config.model_path))
     limits = resolve_limits(config, shape=rank.shape, accelerator=rank.device.accelerator)
     worker = rank.load(limits, store)
-    profile = replace(worker.profile(), backend=LIKE_A_GPU)
+    with patch("pagefleet_engine.worker.open_backend", lambda *_, **__: LIKE_A_GPU):
+        profile = worker.profile()
     unused = Sampler(TorchDraw(seed=0), eos_token_ids=frozenset())
     runner = worker.make_runner(profile, num_blocks=NUM_BLOCKS, sampler=unused)
     capture = FakeCapture()
