@@ -23,6 +23,7 @@ from pagefleet_kernels.gpu.constants import (
 from pagefleet_kernels.gpu.device import DeviceTraits, traits_of
 from pagefleet_kernels.gpu.launch import (
     MOST_DECODE_QUERY,
+    REDUCE_REGISTERS,
     AttentionShape,
     SplitLaunch,
     TileLaunch,
@@ -233,6 +234,7 @@ def _attend(
         SPLIT=partial is not None,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
+        maxnreg=tile.max_registers,
     )
 
 
@@ -255,4 +257,5 @@ def _reduce(call: _Call, partial: _Partial, most_query: int) -> None:
         SPLITS_PADDED=power_of_two(partial.split.splits),
         HAS_SINKS=call.sinks is not None,
         num_warps=4,
+        maxnreg=REDUCE_REGISTERS,
     )
