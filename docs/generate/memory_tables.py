@@ -19,7 +19,7 @@ def constant_table() -> str:
 
 
 def product_table() -> str:
-    header = ("product", "MiB", "visible GiB", "GB/s", "bf16 TFLOPS", "NVLink GB/s")
+    header = ("product", "MiB", "visible GiB", "GB/s", "bf16 TFLOPS", "SMs", "NVLink GB/s")
     return table(header, [_product(row) for row in PRODUCTS])
 
 
@@ -38,5 +38,5 @@ def _product(row: Product) -> tuple[str, ...]:
     link = f"{row.nvlink_gbps} (pairs)" if row.nvlink_pairs else str(row.nvlink_gbps or "-")
     return (
         *(f"`{row.label}`", str(row.label_mib), seen),
-        *(str(row.bandwidth_gbps), f"{row.bf16_tflops:g}", link),
+        *(str(row.bandwidth_gbps), f"{row.bf16_tflops:g}", str(row.processors), link),
     )

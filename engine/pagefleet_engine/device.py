@@ -56,6 +56,7 @@ def _open_cuda(memory_bytes: int | None) -> Device:
         bf16=major >= 8,
         fp8=(major, minor) >= (8, 9),
         compute_capability=major + minor / 10,
+        processors=properties.multi_processor_count,
     )
     return Device(device, accelerator, CudaMemory(device))
 

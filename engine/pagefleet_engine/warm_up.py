@@ -6,26 +6,27 @@ from collections.abc import Sequence
 
 import torch
 
+from pagefleet_engine.attention_limits import attention_limits
 from pagefleet_engine.executor import StepInputs
 from pagefleet_engine.models.attention import LayerUse
-from pagefleet_kernels import KVPool
+from pagefleet_kernels import KernelBackend, KVPool
 from pagefleet_memory import EngineLimits
 
 logger = logging.getLogger(__name__)
 
-MOST_DECODE_QUERY = 8  # a chunk of a prompt can be as short as a decoding step
-
 
 def compile_attention(
-    layers: Sequence[LayerUse], pool: KVPool, limits: EngineLimits, *, dtype: torch.dtype
+    layers: Sequence[LayerUse],
+    pool: KVPool,
+    backend: KernelBackend,
+    limits: EngineLimits,
+    *,
+    dtype: torch.dtype,
 ) -> None:
     """Compile every Triton kernel that steps within these limits can reach."""
     # Imported here: a CPU does without triton.
-    from pagefleet_kernels.gpu.device import traits_of
-    from pagefleet_kernels.gpu.reachable import Limits
     from pagefleet_kernels.gpu.warm_up import AttentionLayer, warm_up
 
-    traits = traits_of(pool.records.device)
     done = warm_up(
         [
             AttentionLayer(
@@ -34,18 +35,14 @@ def compile_attention(
                 window=use.options.window,
                 softcap=use.options.softcap,
                 sinks=use.options.sinks,
+                rotary_dim=use.rotary_dim,
+                has_head_norms=use.has_head_norms,
             )
             for index, use in enumerate(layers)
         ],
         dtype=dtype,
-        limits=Limits(
-            max_num_seqs=limits.max_num_seqs,
-            max_model_len=limits.max_model_len,
-            most_decode_query=min(MOST_DECODE_QUERY, limits.max_num_batched_tokens),
-            is_deterministic=False,
-            num_processors=traits.num_processors,
-            capability=traits.capability,
-        ),
+        limits=attention_limits(limits, pool.records.device),
+        attend=backend.paged_attention,
     )
     logger.info("compiled %d attention kernels in %.1f s", done.kernels, done.seconds)
 

@@ -29,6 +29,7 @@ class Accelerator:
     fp8_tflops: float | None = None
     nvlink_gbps: int = 0
     compute_capability: float | None = None
+    processors: int | None = None  # streaming multiprocessors
     mig_profile: str | None = None  # a slice of a GPU; a process can use one, never several
 
 
@@ -120,6 +121,7 @@ def _from_product(row: Product, label: str) -> Accelerator:
         # A bridge between two cards is an option of the node, which no label tells.
         nvlink_gbps=0 if row.nvlink_pairs else row.nvlink_gbps,
         compute_capability=row.compute_capability,
+        processors=row.processors,
     )
 
 
@@ -140,6 +142,7 @@ def _from_slice(part: MigSlice, label: str, memory_mib: int) -> Accelerator:
         bf16_tflops=row.bf16_tflops * share,
         fp8_tflops=row.fp8_tflops * share if row.fp8_tflops else None,
         compute_capability=row.compute_capability,
+        processors=row.processors,  # at most: what a slice has, its profile does not say
         mig_profile=part.profile,
     )
 

@@ -64,7 +64,7 @@ class Demand:
     def stage_sizes(self, accelerator: Accelerator, limits: EngineLimits) -> tuple[StageSizes, ...]:
         """Sizes of every stage under these limits."""
         stages = range(limits.pipeline_parallel_size)
-        # They depend on the limits and the kind of accelerator only: equal ones are shared.
+        # They depend on the limits and what the kernels find only: equal ones are shared.
         return self.once(
             _key(accelerator, limits),
             lambda: tuple(self._stage(accelerator, limits, stage) for stage in stages),
@@ -96,6 +96,8 @@ def _key(accelerator: Accelerator, limits: EngineLimits) -> tuple[object, ...]:
     return (
         "sizes",
         accelerator.kind,
+        accelerator.compute_capability,
+        accelerator.processors,
         limits.tensor_parallel_size,
         limits.pipeline_parallel_size,
         limits.max_model_len,

@@ -125,7 +125,7 @@ def fixed_terms(
     return (
         _weights_term(shape, accelerator, limits, stage),
         rope_term(shape, limits),
-        workspace_term(shape, accelerator, limits),
+        workspace_term(shape, accelerator, limits, stage=stage),
         sampler_term(shape, limits, stage=stage),
         communication_term(accelerator, limits),
         context_term(accelerator, limits),

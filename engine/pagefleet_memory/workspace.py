@@ -1,25 +1,34 @@
 """Ledger terms of one step: activations, rotary tables, logits."""
 
 from pagefleet_memory.accelerator import Accelerator
+from pagefleet_memory.attention_scratch import has_kernels, scratch_bytes
 from pagefleet_memory.constants import constant
 from pagefleet_memory.dtypes import dtype_bytes
 from pagefleet_memory.limits import EngineLimits
 from pagefleet_memory.model_shape import ModelShape
 from pagefleet_memory.overhead import LedgerTerm
+from pagefleet_memory.unpacking import unpacked_bytes
 
 _INDEX_BYTES = 4
 
 
-def workspace_term(shape: ModelShape, accelerator: Accelerator, limits: EngineLimits) -> LedgerTerm:
-    """Peak of activations over a step of `max_num_batched_tokens`."""
-    activations = limits.max_num_batched_tokens * _widest_row_bytes(shape, limits)
+def workspace_term(
+    shape: ModelShape, accelerator: Accelerator, limits: EngineLimits, *, stage: int
+) -> LedgerTerm:
+    """Peak of activations over a step of `max_num_batched_tokens`, and what lies beside them."""
+    tokens = limits.max_num_batched_tokens
     floor = constant(f"{accelerator.kind.lower()}_forward_floor")
-    gathered = _gathered_context_bytes(shape, limits) if accelerator.kind == "CPU" else 0
-    source = (
-        f"{limits.max_num_batched_tokens} tokens x max(3 I/TP + 2 h, attention) + experts; "
-        f"{floor.source}"
-    )
-    return LedgerTerm("workspace", activations + gathered + floor.value, source)
+    parts = {
+        f"{tokens} tokens x max(3 I/TP + 2 h, attention) + experts": (
+            tokens * _widest_row_bytes(shape, limits)
+        ),
+        "K and V of one request, gathered": _gathered_bytes(shape, accelerator, limits),
+        "partial results of attention": scratch_bytes(shape, accelerator, limits),
+        "a quantized weight, unpacked": unpacked_bytes(shape, accelerator, limits, stage=stage),
+        floor.source: floor.value,
+    }
+    source = "; ".join(name for name, size in parts.items() if size)
+    return LedgerTerm("workspace", sum(parts.values()), source)
 
 
 def rope_term(shape: ModelShape, limits: EngineLimits) -> LedgerTerm:
@@ -64,7 +73,11 @@ def _has_dense_mlp(shape: ModelShape) -> bool:
     return any(kind.weights.mlp for kind in shape.layer_kinds)
 
 
-def _gathered_context_bytes(shape: ModelShape, limits: EngineLimits) -> int:
-    """K and V of one layer and one full-length request, gathered from their blocks on CPU."""
-    rows = 2 * max(1, shape.num_key_value_heads) * max(shape.head_dim, shape.v_head_dim)
-    return limits.max_model_len * rows * dtype_bytes(limits.dtype)
+def _gathered_bytes(shape: ModelShape, accelerator: Accelerator, limits: EngineLimits) -> int:
+    """K and V of one layer and one full-length request, where no kernel reads them in place."""
+    if has_kernels(shape, accelerator):
+        return 0
+    tp = limits.tensor_parallel_size
+    layers = [kind.attention for kind in shape.layer_kinds]
+    widest = max(each.local_kv_heads(tp) * (each.k_width + each.v_width) for each in layers)
+    return limits.max_model_len * widest * dtype_bytes(limits.dtype)

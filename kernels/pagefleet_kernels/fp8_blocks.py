@@ -37,5 +37,7 @@ class Fp8BlockWeight:
         """Outputs of `start`, a multiple of 128, to `stop`: [stop - start, in_features] float32."""
         scales = self.scales[start // BLOCK : -(-stop // BLOCK)]
         wide = scales.repeat_interleave(BLOCK, dim=1)[:, : self.in_features]
-        tall = wide.repeat_interleave(BLOCK, dim=0)[: stop - start]
-        return self.codes[start:stop].float() * tall
+        exact = self.codes[start:stop].float()
+        for block, scale in zip(torch.split(exact, BLOCK), wide, strict=True):
+            block *= scale
+        return exact

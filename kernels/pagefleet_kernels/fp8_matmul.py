@@ -35,7 +35,7 @@ class Fp8Weight:
 
     def rows(self, start: int, stop: int) -> torch.Tensor:
         """Outputs of `start` to `stop`: [stop - start, in_features] in float32."""
-        return self.codes[start:stop].float() * self.scales[start:stop, None]
+        return self.codes[start:stop].float().mul_(self.scales[start:stop, None])
 
 
 def quantize_fp8_weight(weight: torch.Tensor) -> Fp8Weight:

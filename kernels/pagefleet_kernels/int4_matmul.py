@@ -50,11 +50,14 @@ class Int4Weight:
 
     def rows(self, start: int, stop: int) -> torch.Tensor:
         """Outputs of an even `start` to `stop`: [stop - start, in_features] in float32."""
-        codes = self.codes[:, start:stop]
-        exact = torch.cat([codes & 0xF, codes >> 4], dim=2).float()
-        exact -= MIDDLE if self.zeros is None else self._zeros(start, stop)
-        exact *= self.scales[:, start:stop].float()[..., None]
-        return exact.transpose(0, 1).reshape(codes.shape[1], self.in_features)
+        codes = self.codes[:, start:stop].transpose(0, 1)
+        outputs, num_groups, half = codes.shape
+        exact = codes.new_empty(outputs, num_groups, self.group, dtype=torch.float32)
+        exact[..., :half] = codes & 0xF
+        exact[..., half:] = codes >> 4
+        exact -= MIDDLE if self.zeros is None else self._zeros(start, stop).transpose(0, 1)
+        exact *= self.scales[:, start:stop].float().T[..., None]
+        return exact.flatten(1)
 
     def _zeros(self, start: int, stop: int) -> torch.Tensor:
         """[num_groups, stop - start, 1] in float32."""

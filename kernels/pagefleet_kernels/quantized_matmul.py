@@ -6,10 +6,10 @@ from pagefleet_kernels.fp8_blocks import Fp8BlockWeight
 from pagefleet_kernels.fp8_matmul import FIRST_CAPABILITY, Fp8Weight
 from pagefleet_kernels.gpu.device import traits_of
 from pagefleet_kernels.int4_matmul import X_DTYPES, Int4Weight
+from pagefleet_kernels.unpacking import unpacked_outputs
 
 QuantizedWeight = Int4Weight | Fp8Weight | Fp8BlockWeight
 
-UNPACKED_ROWS = 1024  # outputs in floats at a time: what a product needs beside the weight
 _FP8_UNIT = 16  # inputs that the fp8 kernel loads at a time
 
 
@@ -35,8 +35,9 @@ def warm_up_quantized_matmul(weight: QuantizedWeight, dtype: torch.dtype) -> int
 def unpacked_matmul(x: torch.Tensor, weight: QuantizedWeight) -> torch.Tensor:
     """In plain torch, for any device and type: some outputs at a time, each rounded to x's type."""
     y = x.new_empty(x.shape[0], weight.out_features)
-    for start in range(0, weight.out_features, UNPACKED_ROWS):
-        stop = min(start + UNPACKED_ROWS, weight.out_features)
+    step = unpacked_outputs(weight.out_features, has_kernel=False)
+    for start in range(0, weight.out_features, step):
+        stop = min(start + step, weight.out_features)
         y[:, start:stop] = x @ weight.rows(start, stop).to(x.dtype).T
     return y
 

@@ -7,9 +7,10 @@ from pagefleet_kernels import Fp8BlockWeight, Fp8Weight, Int4Weight, QuantizedWe
 from pagefleet_kernels.errors import ArgumentError
 from pagefleet_kernels.fp8_matmul import quantize_fp8_weight
 from pagefleet_kernels.int4_matmul import pack_int4
-from pagefleet_kernels.quantized_matmul import UNPACKED_ROWS, has_kernel, quantized_matmul
+from pagefleet_kernels.quantized_matmul import has_kernel, quantized_matmul
+from pagefleet_kernels.unpacking import UNPACKED_OUTPUTS
 
-OUTPUTS = UNPACKED_ROWS + 10  # more than are unpacked at a time
+OUTPUTS = UNPACKED_OUTPUTS + 10  # more than are unpacked at a time
 
 
 def _int4(*, has_zeros: bool) -> Int4Weight:

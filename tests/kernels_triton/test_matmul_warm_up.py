@@ -6,8 +6,9 @@ import torch
 from pagefleet_kernels.fp8_matmul import quantize_fp8_weight
 from pagefleet_kernels.gpu import fp8_matmul, int4_matmul
 from pagefleet_kernels.gpu.matmul_warm_up import reaching_rows, warm_up_matmul
-from pagefleet_kernels.gpu.split_k import LARGE_BATCH, LargestTile, matmul_launch
+from pagefleet_kernels.gpu.split_k import LargestTile, matmul_launch
 from pagefleet_kernels.int4_matmul import pack_int4
+from pagefleet_kernels.unpacking import LARGE_BATCH
 
 
 @pytest.mark.parametrize("tile", [int4_matmul.TILE, fp8_matmul.TILE], ids=["int4", "fp8"])

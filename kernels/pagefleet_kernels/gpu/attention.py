@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from pagefleet_kernels.attention_checks import check_options
 from pagefleet_kernels.gpu.attention_kernel import attention_kernel
 from pagefleet_kernels.gpu.checks import check_attention, check_block_ids
 from pagefleet_kernels.gpu.constants import (
@@ -20,6 +21,7 @@ from pagefleet_kernels.gpu.constants import (
     scales_of,
     shape_of,
 )
+from pagefleet_kernels.gpu.decode_launch import DecodeLaunch, decode_launch
 from pagefleet_kernels.gpu.device import DeviceTraits, traits_of
 from pagefleet_kernels.gpu.launch import (
     MOST_DECODE_QUERY,
@@ -27,14 +29,12 @@ from pagefleet_kernels.gpu.launch import (
     AttentionShape,
     SplitLaunch,
     TileLaunch,
-    decode_tile,
     power_of_two,
     prefill_tile,
     reduce_heads,
-    row_tiles_of,
-    split_launch,
 )
 from pagefleet_kernels.gpu.reduce_kernel import reduce_kernel
+from pagefleet_kernels.gpu.scratch import Scratch, partial_bytes
 from pagefleet_kernels.kv_pool import LayerCache
 from pagefleet_kernels.metadata import AttentionMetadata, DeviceLengths
 
@@ -80,6 +80,7 @@ def paged_attention(
     sinks: torch.Tensor | None = None,  # [num_heads]
     alibi_slopes: torch.Tensor | None = None,  # [num_heads]
     out: torch.Tensor | None = None,
+    scratch: Scratch | None = None,
     is_deterministic: bool = False,
     traits: DeviceTraits | None = None,
     debug: bool = False,
@@ -87,10 +88,12 @@ def paged_attention(
     """Causal attention of a packed batch over its paged cache: [num_tokens, num_heads, v_head_dim].
 
     Tokens of a sequence whose length is 0 give zeros. With `is_deterministic` a sequence's result
-    does not depend, to the bit, on what else is in the batch. `debug` looks for block ids past the
-    pool. ArgumentError names what cannot work.
+    does not depend, to the bit, on what else is in the batch. `scratch` holds partial results and
+    is overwritten; without it they are allocated. `debug` looks for block ids past the pool and
+    for lengths that do not belong together. ArgumentError names what cannot work.
     """
     per_head = {"sinks": sinks, "alibi_slopes": alibi_slopes}
+    check_options(window=window, softcap=softcap)
     check_attention(query, cache, metadata, per_head=per_head, out=out)
     if debug:
         check_block_ids(metadata, cache)
@@ -114,7 +117,7 @@ def paged_attention(
     )
     most_query = decode_query_len(metadata, call.lengths, is_deterministic=is_deterministic)
     if most_query > 0:
-        _decode(call, most_query, is_deterministic=is_deterministic)
+        _decode(call, most_query, scratch=scratch, is_deterministic=is_deterministic)
     if call.lengths.max_query_len > most_query:
         _prefill(call, most_query + 1)
     return out
@@ -150,30 +153,33 @@ def decode_query_len(
     return max(few, default=0)
 
 
-def _decode(call: _Call, most_query: int, *, is_deterministic: bool) -> None:
-    tile = decode_tile(call.shape, query_len=most_query)
-    row_tiles = row_tiles_of(call.shape, tile, query_len=most_query)
-    num_seqs = call.metadata.num_seqs
-    split = split_launch(
+def _decode(
+    call: _Call, most_query: int, *, scratch: Scratch | None, is_deterministic: bool
+) -> None:
+    launch = decode_launch(
         call.shape,
-        num_seqs=num_seqs,
-        row_tiles=row_tiles,
+        num_seqs=call.metadata.num_seqs,
+        most_query=most_query,
         max_seq_len=call.lengths.max_seq_len,
         num_processors=call.traits.num_processors,
         is_deterministic=is_deterministic,
     )
-    grid = (num_seqs, row_tiles * call.shape.num_kv_heads, split.splits)
-    if split.splits == 1 and not is_deterministic:
-        _attend(call, grid, tile, bounds=(1, most_query))
+    programs = launch.row_tiles * call.shape.num_kv_heads
+    grid = (launch.num_seqs, programs, launch.split.splits)
+    if not launch.is_split:
+        _attend(call, grid, launch.tile, bounds=(1, most_query))
         return
-    rows = (num_seqs, most_query, call.shape.num_heads, split.splits)
-    partial = _Partial(
-        call.query.new_empty(*rows, call.shape.v_head_dim),
-        call.query.new_empty(*rows, 2, dtype=torch.float32),
-        split,
-    )
-    _attend(call, grid, tile, bounds=(1, most_query), partial=partial)
+    partial = _partial(call, launch, scratch)
+    _attend(call, grid, launch.tile, bounds=(1, most_query), partial=partial)
     _reduce(call, partial, most_query)
+
+
+def _partial(call: _Call, launch: DecodeLaunch, scratch: Scratch | None) -> _Partial:
+    rows, width = launch.partial_rows(call.shape), call.shape.v_head_dim
+    dtype, device = call.query.dtype, call.query.device
+    if scratch is None:
+        scratch = Scratch(partial_bytes(rows, width=width, itemsize=dtype.itemsize), device)
+    return _Partial(*scratch.partials(rows, width=width, dtype=dtype), launch.split)
 
 
 def _prefill(call: _Call, least_query: int) -> None:

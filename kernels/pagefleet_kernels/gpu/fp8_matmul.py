@@ -9,12 +9,12 @@ from pagefleet_kernels.fp8_matmul import Fp8Weight, check_fp8_device, check_fp8_
 from pagefleet_kernels.gpu.device import traits_of
 from pagefleet_kernels.gpu.split_k import (
     BLOCK_K,
-    LARGE_BATCH,
     LargestTile,
     MatmulLaunch,
     add_parts,
     matmul_launch,
 )
+from pagefleet_kernels.unpacking import LARGE_BATCH
 
 TILE = LargestTile(block_m=64, block_n=128)
 
@@ -64,12 +64,12 @@ def fp8_matmul(x: torch.Tensor, weight: Fp8Weight) -> torch.Tensor:
     check_fp8_device(traits_of(x.device).capability)
     num_rows, in_features = x.shape
     out_features = weight.codes.shape[0]
-    target = torch.empty(num_rows, out_features, dtype=x.dtype, device=x.device)
-    if target.numel() == 0:
-        return target
     if num_rows >= LARGE_BATCH:
         # Not after the product, which without its scales is too large for fp16.
         return F.linear(x, weight.codes.to(x.dtype).mul_(weight.scales[:, None]))
+    target = torch.empty(num_rows, out_features, dtype=x.dtype, device=x.device)
+    if target.numel() == 0:
+        return target
     launch = matmul_launch(
         TILE,
         num_rows=num_rows,

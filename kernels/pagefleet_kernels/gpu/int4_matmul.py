@@ -7,13 +7,13 @@ import triton.language as tl
 
 from pagefleet_kernels.gpu.device import traits_of
 from pagefleet_kernels.gpu.split_k import (
-    LARGE_BATCH,
     LargestTile,
     MatmulLaunch,
     add_parts,
     matmul_launch,
 )
 from pagefleet_kernels.int4_matmul import Int4Weight, check_int4_matmul
+from pagefleet_kernels.unpacking import LARGE_BATCH
 
 TILE = LargestTile(block_m=32, block_n=64)
 DEQUANTIZE_ROWS = 64
@@ -120,11 +120,11 @@ def int4_matmul(x: torch.Tensor, weight: Int4Weight) -> torch.Tensor:
     """As `int4_matmul_reference`; rows of x may be strided."""
     check_int4_matmul(x, weight)
     num_rows, in_features = x.shape
+    if num_rows >= LARGE_BATCH:
+        return F.linear(x, unpack_int4(weight, dtype=x.dtype))
     target = torch.empty(num_rows, weight.out_features, dtype=x.dtype, device=x.device)
     if target.numel() == 0:
         return target
-    if num_rows >= LARGE_BATCH:
-        return F.linear(x, unpack_int4(weight, dtype=x.dtype))
     launch = matmul_launch(
         TILE,
         num_rows=num_rows,

@@ -5,8 +5,9 @@ import torch
 from pagefleet_kernels.fp8_matmul import Fp8Weight
 from pagefleet_kernels.gpu import fp8_matmul, int4_matmul
 from pagefleet_kernels.gpu.device import traits_of
-from pagefleet_kernels.gpu.split_k import LARGE_BATCH, LargestTile, matmul_launch
+from pagefleet_kernels.gpu.split_k import LargestTile, matmul_launch
 from pagefleet_kernels.int4_matmul import Int4Weight
+from pagefleet_kernels.unpacking import LARGE_BATCH
 
 
 def warm_up_matmul(weight: Int4Weight | Fp8Weight, *, dtype: torch.dtype) -> int:

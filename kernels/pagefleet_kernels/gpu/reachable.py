@@ -4,18 +4,17 @@ A kernel is compiled for what its launch fixes: its tile, whether keys are split
 two that the splits are merged in. None may be compiled while requests wait, or in a graph capture.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pagefleet_kernels.gpu.decode_launch import DecodeLaunch, decode_launch
 from pagefleet_kernels.gpu.launch import (
     LEAST_TOKENS_OF_SPLIT,
     MOST_DECODE_QUERY,
     AttentionShape,
     TileLaunch,
-    decode_tile,
     power_of_two,
     prefill_tile,
-    row_tiles_of,
-    split_launch,
 )
 
 
@@ -52,13 +51,8 @@ class ReachingBatch:
 def reachable(shape: AttentionShape, limits: Limits) -> dict[Compiled, ReachingBatch]:
     """Every compiled kernel of a layer of this shape, with the first batch that needs it."""
     found: dict[Compiled, ReachingBatch] = {}
-    for query_len in range(1, min(limits.most_decode_query, MOST_DECODE_QUERY) + 1):
-        for num_seqs in range(1, limits.max_num_seqs + 1):
-            for max_seq_len in _bounds(limits.max_model_len):
-                batch = ReachingBatch(
-                    num_seqs=num_seqs, query_len=query_len, max_seq_len=max_seq_len
-                )
-                found.setdefault(decode_compiled(shape, batch, limits), batch)
+    for batch in decoding_batches(limits):
+        found.setdefault(decode_compiled(shape, batch, limits), batch)
     prefill = prefill_tile(shape, capability=limits.capability)
     longest = min(limits.max_model_len, MOST_DECODE_QUERY + 1)
     if longest > MOST_DECODE_QUERY:
@@ -67,21 +61,33 @@ def reachable(shape: AttentionShape, limits: Limits) -> dict[Compiled, ReachingB
     return found
 
 
+def decoding_batches(limits: Limits) -> Iterator[ReachingBatch]:
+    """Batches such that every other one within the limits is launched as one of them."""
+    for query_len in range(1, min(limits.most_decode_query, MOST_DECODE_QUERY) + 1):
+        for num_seqs in range(1, limits.max_num_seqs + 1):
+            for max_seq_len in _bounds(limits.max_model_len):
+                yield ReachingBatch(num_seqs=num_seqs, query_len=query_len, max_seq_len=max_seq_len)
+
+
 def decode_compiled(shape: AttentionShape, batch: ReachingBatch, limits: Limits) -> Compiled:
     """What the decoding launch of this batch needs."""
-    query_len = MOST_DECODE_QUERY if limits.is_deterministic else batch.query_len
-    tile = decode_tile(shape, query_len=query_len)
-    split = split_launch(
+    launch = decode_launch_within(shape, batch, limits)
+    merged = power_of_two(launch.split.splits) if launch.is_split else 0
+    return Compiled(is_prefill=False, tile=launch.tile, merged_splits=merged)
+
+
+def decode_launch_within(
+    shape: AttentionShape, batch: ReachingBatch, limits: Limits
+) -> DecodeLaunch:
+    """The decoding launch of this batch where an engine has these limits."""
+    return decode_launch(
         shape,
         num_seqs=batch.num_seqs,
-        row_tiles=row_tiles_of(shape, tile, query_len=query_len),
+        most_query=MOST_DECODE_QUERY if limits.is_deterministic else batch.query_len,
         max_seq_len=batch.max_seq_len,
         num_processors=limits.num_processors,
         is_deterministic=limits.is_deterministic,
     )
-    is_split = split.splits > 1 or limits.is_deterministic
-    merged = power_of_two(split.splits) if is_split else 0
-    return Compiled(is_prefill=False, tile=tile, merged_splits=merged)
 
 
 def _bounds(max_model_len: int) -> list[int]:

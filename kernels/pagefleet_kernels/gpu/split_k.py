@@ -15,7 +15,6 @@ BLOCK_K = 128  # inputs at once: the largest group of int4 weights
 MOST_PARTS = 16
 PROGRAMS_PER_PROCESSOR = 2
 REDUCE_BLOCK = 1024
-LARGE_BATCH = 256  # rows; from here on a library's product of unpacked weights is faster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
