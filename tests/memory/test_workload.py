@@ -127,6 +127,7 @@ def test_every_option_that_was_looked_at_is_in_the_result() -> None:
         (lambda: Workload(concurrency=0), "concurrency"),
         (lambda: Workload(request_rate=-0.5), "request_rate"),
         (lambda: Workload(shared_prefix_tokens=-1), "shared_prefix_tokens"),
+        (lambda: Workload(max_model_len=9, shared_prefix_tokens=9), "shared_prefix_tokens"),
         (lambda: TokenDistribution(0, 10), "p50"),
         (lambda: TokenDistribution(10, 9), "p95"),
         (lambda: Pins(max_num_seqs=-4), "max_num_seqs"),
