@@ -14,6 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,19 +27,19 @@ from bench.gpu.budget import Budget  # noqa: E402
 from bench.gpu.rows import FAILED, Row, from_json, markdown, to_json  # noqa: E402
 
 TITLE = "The kernels and the engine on a GPU"
+CONTEXT_LOST = 75  # how a stage ends that has to be begun anew
 NO_GPU = "no CUDA device is visible here: nothing was measured"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Check and measure on one GPU.")
     parser.add_argument("--stage", help="run one stage in this process")
-    parser.add_argument("--rows", type=Path, help="where --stage writes its rows, a line each")
-    parser.add_argument("--known", type=Path, help="rows of the stages before")
+    parser.add_argument("--rows", type=Path, help="rows of the stages before; --stage adds its own")
     options = parser.parse_args()
     os.environ["PYTHONPATH"] = os.pathsep.join([*ROOTS, os.environ.get("PYTHONPATH", "")])
     os.environ.pop("TRITON_INTERPRET", None)
     if options.stage:
-        return run_stage(options.stage, options.rows, options.known)
+        return run_stage(options.stage, options.rows)
     import torch
 
     if not torch.cuda.is_available():
@@ -48,27 +51,39 @@ def machine() -> str:
     import torch
     import triton
 
-    name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+    found = torch.cuda.get_device_properties(torch.cuda.current_device())
     return (
-        f"{name}, sm_{capability[0]}{capability[1]}, torch {torch.__version__}, "
-        f"Triton {triton.__version__}."
+        f"{found.name}, sm_{found.major}{found.minor}, {found.multi_processor_count} processors, "
+        f"{found.total_memory / 2**30:.0f} GiB, torch {torch.__version__}, "
+        f"CUDA {torch.version.cuda}, Triton {triton.__version__}."
     )
 
 
 def run_all(about: str, folder: Path) -> int:
-    """Every stage in a process of its own; what is known is written after each."""
+    """Every stage in a process of its own; what is known is written after each, and if this
+    process is asked to end."""
+    from bench.gpu.model_folder import roomiest_folder
     from bench.gpu.stages import STAGES
 
+    folder.mkdir(parents=True, exist_ok=True)
+    path = (
+        folder / "gpu_check.rows"
+    )  # a line each, as they are made: left if this process is killed
+    write_rows(path, [])
+    signal.signal(signal.SIGTERM, end_orderly)
     budget = Budget(time.monotonic(), time.monotonic)
-    rows: list[Row] = []
-    for stage in STAGES:
-        limit = budget.limit(stage.seconds)
-        if limit is None:
-            rows.append(Row(stage=stage.name, name="all", failed="no time was left for it"))
-        else:
-            print(f"{stage.name}: at most {limit:.0f} s", flush=True)
-            rows += run_apart(stage.name, rows, limit=limit)
+    try:
+        with temporary_files_in(roomiest_folder()):
+            for place, stage in enumerate(STAGES):
+                later = sum(each.seconds for each in STAGES[place + 1 :])
+                run_within(budget, stage.name, path, later=later)
+                write(read_rows(path), folder, about)
+    except BaseException as error:
+        rows = [*read_rows(path), Row(stage="all", name="the rest", failed=f"{error!r}")]
         write(rows, folder, about)
+        raise
+    rows = read_rows(path)
+    path.unlink()
     failed = [row for row in rows if row.verdict == FAILED]
     for row in failed:
         print(f"FAIL {row.stage}: {row.name}: {row.failed or 'below its mark'}")
@@ -76,29 +91,62 @@ def run_all(about: str, folder: Path) -> int:
     return 1 if failed else 0
 
 
-def run_apart(name: str, known: list[Row], *, limit: float) -> list[Row]:
-    """The rows that the stage wrote, and one more if it did not end well."""
-    with tempfile.TemporaryDirectory() as folder:
-        made, before = Path(folder, "rows"), Path(folder, "known")
-        before.write_text("".join(f"{to_json(row)}\n" for row in known))
-        command = [sys.executable, __file__, "--stage", name, "--rows", made, "--known", before]
-        problem = ended_badly(list(map(str, command)), limit=limit)
-        rows = read_rows(made)
-    if problem is not None:
-        rows.append(Row(stage=name, name="the rest", failed=problem))
-    return rows
+@contextmanager
+def temporary_files_in(parent: str) -> Iterator[None]:
+    """Those of all stages, removed at the end: one that is killed leaves a model behind."""
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
+        os.environ["TMPDIR"] = folder
+        yield
 
 
-def ended_badly(command: list[str], *, limit: float) -> str | None:
+def end_orderly(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def run_within(budget: Budget, name: str, path: Path, *, later: float) -> None:
+    """Run a stage, again if it lost the device but made rows; a row tells what went wrong."""
+    while True:
+        limit = budget.limit(later=later)
+        if limit is None:
+            failure = Row(stage=name, name="the rest", failed="no time was left for it")
+            write_rows(path, [*read_rows(path), failure])
+            return
+        print(f"{name}: at most {limit:.0f} s", flush=True)
+        before = len(read_rows(path))
+        command = [sys.executable, __file__, "--stage", name, "--rows", path]
+        ended = run_command(list(map(str, command)), limit=limit)
+        rows = read_rows(path)
+        write_rows(path, rows)  # without half a line, if that is how it ended
+        if ended.code == CONTEXT_LOST and len(rows) > before:
+            continue
+        if ended.problem is not None:
+            last = rows[-1].name if len(rows) > before else "its start"
+            failed = f"{ended.problem} (after {last})"
+            write_rows(path, [*rows, Row(stage=name, name="the rest", failed=failed)])
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    code: int | None  # None: it took too long
+    problem: str | None
+
+
+def run_command(command: list[str], *, limit: float) -> Ended:
     """Run it; why it did not end well, if so. What it started itself ends with it."""
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         _, said = running.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.communicate()
-        return f"it was ended after {limit:.0f} s"
-    return None if running.returncode == 0 else (said.strip().splitlines() or ["no message"])[-1]
+        return Ended(None, f"it was ended after {limit:.0f} s")
+    finally:
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.communicate()
+    if running.returncode == 0:
+        return Ended(0, None)
+    last = (said.strip().splitlines() or ["no message"])[-1]
+    return Ended(running.returncode, f"code {running.returncode}: {last}")
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -107,15 +155,26 @@ def read_rows(path: Path) -> list[Row]:
     return [from_json(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
-def run_stage(name: str, rows: Path, known: Path) -> int:
+def write_rows(path: Path, rows: list[Row]) -> None:
+    path.write_text("".join(f"{to_json(row)}\n" for row in rows))
+
+
+def run_stage(name: str, path: Path | None) -> int:
+    """Add the stage's rows to the file; without one they are only printed."""
     from bench.gpu import ceilings
+    from bench.gpu.cases import ContextLostError, Known
     from bench.gpu.stages import STAGES
 
     stage = {each.name: each for each in STAGES}[name]
-    measured = ceilings.read(read_rows(known))
-    with rows.open("w") as file:
-        for row in stage.rows(measured):
-            print(to_json(row), file=file, flush=True)
+    rows = [] if path is None else read_rows(path)
+    mine = {row.name: row for row in rows if row.stage == name}
+    known = Known(ceilings=ceilings.read(rows), rows=mine)
+    with nullcontext(sys.stdout) if path is None else path.open("a") as file:
+        try:
+            for row in stage.rows(known):
+                print(to_json(row), file=file, flush=True)
+        except ContextLostError:
+            return CONTEXT_LOST
     return 0
 
 
@@ -147,4 +206,7 @@ def dry_run() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if code == CONTEXT_LOST:
+        os._exit(code)  # destructors would call the device once more
+    sys.exit(code)

@@ -47,16 +47,15 @@ def _norm(width: int, element: str, *, casting: str, has_residual: bool) -> Vari
 
 
 def _silu_mul(element: str) -> Variant:
+    tensors, sizes = ("gate", "up", "target"), ("width", "gate_stride", "up_stride")
     source = KernelSource(
         function="pagefleet_kernels.gpu.activation:silu_mul_kernel",
         arguments={
-            "gate_up": f"*{element}",
-            "target": f"*{element}",
-            "width": "i32",
-            "stride": "i32",
+            **dict.fromkeys(tensors, f"*{element}"),
+            **dict.fromkeys(sizes, "i32"),
         },
         constants={"BLOCK": BLOCK},
-        aligned=("gate_up", "target", "width", "stride"),
+        aligned=(*tensors, *sizes),
         num_warps=8,
     )
     return Variant(kernel="silu_mul", variant=element, source=source, gates=GATES, tested=TESTED)

@@ -53,6 +53,7 @@ def decode_cases() -> list[Case]:
     ]
     features: dict[str, dict[str, Any]] = {
         "window 1024": {"window": 1024},
+        "window 4096": {"window": 4096},
         "softcap 50": {"softcap": 50.0},
         "alibi": {"alibi_slopes": 0.1},
         "sinks": {"sinks": 0.5},
@@ -147,6 +148,7 @@ def _decode_case(
         mark=mark,
         base=f"{name} bfloat16" if mode != "bfloat16" else None,
         most_ratio=most_ratio(mode, bf16_bytes=bf16_bytes),
+        kernel=f"decode {heads} {block_size} {' '.join(options or {})} {mode}",
     )
 
 
@@ -163,6 +165,7 @@ def _prefill(name: str, sequences: Sequences, mode: str) -> Case:
         flops=flops,
         mark=prefill_mark(mode, query_len=query_len, cached=cached),
         base=f"{name} bfloat16" if mode != "bfloat16" else None,
+        kernel=f"prefill {mode}",
     )
 
 

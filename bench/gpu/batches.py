@@ -11,7 +11,7 @@ from pagefleet_kernels.kv_layout import KVLayout, LayerKVShape
 from pagefleet_kernels.kv_pool import KVPool, LayerCache
 from pagefleet_kernels.metadata import AttentionMetadata, DeviceLengths
 
-GARBAGE = 0x7F  # NaN of fp8, the largest int8, and not a number one wants to meet in bf16
+GARBAGE = 0xFF  # not-a-number in every floating type, scales included
 SPARE_BLOCKS = 8
 STORED_AT_ONCE = 1 << 16  # tokens
 
@@ -25,9 +25,15 @@ class Heads:
     num_heads: int = 32
     num_kv_heads: int = 8
     head_dim: int = 128
+    v_head_dim: int | None = None  # None: as wide as a key
+
+    @property
+    def value_dim(self) -> int:
+        return self.v_head_dim or self.head_dim
 
     def __str__(self) -> str:
-        return f"{self.num_heads}/{self.num_kv_heads}/{self.head_dim}"
+        widths = f"{self.head_dim}" + (f"+{self.v_head_dim}" if self.v_head_dim else "")
+        return f"{self.num_heads}/{self.num_kv_heads}/{widths}"
 
 
 LLAMA_8B = Heads()
@@ -50,13 +56,15 @@ def make_batch(
     block_size: int = 16,
     num_layers: int = 1,
     store: Store = store_kv,
+    dtype: torch.dtype = torch.bfloat16,
+    block_seed: int = 1,
 ) -> Batch:
     """Keys and values of all layers are random and stored as a forward would."""
     generator = torch.Generator(device).manual_seed(0)
     lengths = [query + cached for query, cached in sequences]
-    tables, num_blocks = _tables(lengths, block_size, device)
+    tables, num_blocks = _tables(lengths, block_size, device, seed=block_seed)
     layer = LayerKVShape(
-        num_kv_heads=heads.num_kv_heads, head_dim=heads.head_dim, v_head_dim=heads.head_dim
+        num_kv_heads=heads.num_kv_heads, head_dim=heads.head_dim, v_head_dim=heads.value_dim
     )
     layout = KVLayout(mode=mode, block_size=block_size, layers=(layer,) * num_layers)
     pool = KVPool(layout, num_blocks=num_blocks, device=device)
@@ -64,17 +72,17 @@ def make_batch(
     slots = _slots(tables, lengths, block_size)  # [sum of lengths]
     for start in range(0, len(slots), STORED_AT_ONCE):
         part = slots[start : start + STORED_AT_ONCE]
-        shape = (len(part), heads.num_kv_heads, heads.head_dim)
+        shape = (len(part), heads.num_kv_heads)
         key, value = (
-            torch.randn(shape, generator=generator, device=device, dtype=torch.bfloat16)
-            for _ in range(2)
+            torch.randn(*shape, width, generator=generator, device=device, dtype=dtype)
+            for width in (heads.head_dim, heads.value_dim)
         )
         for index in range(num_layers):
             store(key, value, pool.layer(index), part)
     queries = [query for query, _ in sequences]
-    shape = (sum(queries), heads.num_heads, heads.head_dim)
+    size = (sum(queries), heads.num_heads, heads.head_dim)
     return Batch(
-        query=torch.randn(shape, generator=generator, device=device, dtype=torch.bfloat16),
+        query=torch.randn(size, generator=generator, device=device, dtype=dtype),
         pool=pool,
         metadata=_metadata(queries, lengths, tables),
         scale=heads.head_dim**-0.5,
@@ -82,12 +90,12 @@ def make_batch(
 
 
 def _tables(
-    lengths: Sequence[int], block_size: int, device: torch.device
+    lengths: Sequence[int], block_size: int, device: torch.device, *, seed: int
 ) -> tuple[torch.Tensor, int]:
     """Block tables [num_seqs, most blocks] in random order, and how many blocks there are."""
     counts = [-(-length // block_size) for length in lengths]
     num_blocks = sum(counts) + SPARE_BLOCKS
-    ids = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(1))
+    ids = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(seed))
     tables = torch.zeros(len(lengths), max(counts), dtype=torch.int64)
     starts = [0, *accumulate(counts)]
     for row, start, count in zip(tables, starts, counts, strict=False):

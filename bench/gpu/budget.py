@@ -19,7 +19,8 @@ class Budget:
     def left(self) -> float:
         return self.started + self.total_seconds - WRITING_SECONDS - self.clock()
 
-    def limit(self, stage_seconds: float) -> float | None:
-        """Seconds that a stage may run; None if it should not be begun."""
-        granted = min(stage_seconds, self.left())
+    def limit(self, *, later: float) -> float | None:
+        """Seconds that a stage may run if `later` ones are kept for those behind it; None if it
+        should not be begun. What earlier stages did not need is any later one's."""
+        granted = self.left() - later
         return granted if granted >= LEAST_STAGE_SECONDS else None

@@ -2,8 +2,8 @@
 
 import math
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
@@ -30,6 +30,7 @@ class Case:
     mark: float | None = None
     base: str | None = None  # the case whose time this one is compared with
     most_ratio: float | None = None
+    kernel: str = ""  # cases that share it launch the same compiled code
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,18 +52,44 @@ class Check:
     is_share: bool = False  # the error is the share of numbers that differ
 
 
-def timed(stage: str, cases: Iterable[Case], ceilings: Ceilings | None) -> Iterator[Row]:
-    """A row for every case, whatever happens to the ones before it."""
-    seconds: dict[str, float] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What was measured before a stage: by others, and by itself if it is begun again."""
+
+    ceilings: Ceilings | None = None
+    rows: Mapping[str, Row] = field(default_factory=dict)  # this stage's, by name
+
+
+class ContextLostError(Exception):
+    """An error of the device after which this process can launch nothing."""
+
+
+def timed(stage: str, cases: Iterable[Case], known: Known) -> Iterator[Row]:
+    """A row for every case that has none, whatever happens to the ones before it."""
+    seconds = {row.name: row.microseconds / 1e6 for row in known.rows.values() if row.microseconds}
     for case in cases:
+        if case.name in known.rows:
+            continue
         try:
             timing = measure(case.prepare(torch.device("cuda")))
         except Exception as error:
             yield Row(stage=stage, name=case.name, failed=reason(error))
+            check_context()
         else:
             seconds[case.name] = timing.seconds
-            yield timed_row(stage, case, timing, ceilings, base=seconds.get(case.base or ""))
+            base = seconds.get(case.base or "")
+            yield timed_row(stage, case, timing, known.ceilings, base=base)
         torch.cuda.empty_cache()
+
+
+def check_context() -> None:
+    """An address that does not exist, once read, fails every later call of the process."""
+    if not torch.cuda.is_available():
+        return
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        raise ContextLostError from error
 
 
 def timed_row(
@@ -88,12 +115,15 @@ def timed_row(
     )
 
 
-def checked(stage: str, checks: Iterable[Check]) -> Iterator[Row]:
+def checked(stage: str, checks: Iterable[Check], known: Known) -> Iterator[Row]:
     for check in checks:
+        if check.name in known.rows:
+            continue
         try:
             error = distance(check.compare(torch.device("cuda")), is_share=check.is_share)
         except Exception as problem:
             yield Row(stage=stage, name=check.name, failed=reason(problem))
+            check_context()
         else:
             if math.isfinite(error):
                 yield Row(stage=stage, name=check.name, error=error, tolerance=check.tolerance)

@@ -5,7 +5,9 @@ from functools import partial
 
 import torch
 
+from bench.gpu import attention_checks
 from bench.gpu.attention import MODES
+from bench.gpu.attention_checks import SEQUENCES
 from bench.gpu.batches import Batch, Heads, Store, make_batch
 from bench.gpu.cases import Check, Compared
 from bench.gpu.matmuls import random_int4
@@ -20,10 +22,13 @@ from pagefleet_kernels.gpu.fp8_matmul import fp8_matmul
 from pagefleet_kernels.gpu.int4_matmul import int4_matmul
 from pagefleet_kernels.gpu.norm import add_rms_norm
 from pagefleet_kernels.gpu.sampling import sample
-from pagefleet_kernels.gpu.store import store_kv
+from pagefleet_kernels.gpu.store import rope_store_kv, store_kv
 from pagefleet_kernels.int4_matmul import Int4Weight, int4_matmul_reference
-from pagefleet_kernels.norm import CASTINGS, Casting, add_rms_norm_reference
+from pagefleet_kernels.kv_layout import KVLayout, LayerKVShape
+from pagefleet_kernels.kv_pool import KVPool
+from pagefleet_kernels.norm import CASTINGS, Casting, HeadNorms, add_rms_norm_reference
 from pagefleet_kernels.reference import paged_attention_reference
+from pagefleet_kernels.rope import rope_store_kv_reference
 from pagefleet_kernels.sampling import sample_reference
 from pagefleet_kernels.store_kv import store_kv as store_kv_reference
 
@@ -33,7 +38,6 @@ HEADS = (
     Heads(num_heads=8, num_kv_heads=2, head_dim=128),
     Heads(num_heads=4, num_kv_heads=1, head_dim=256),
 )
-SEQUENCES = ((1, 0), (1, 700), (1, 2500), (37, 0), (130, 500), (4, 90))
 ATTENTION_TOLERANCES = {"int4": 8e-3}
 WRITE_TOLERANCE = 1e-4  # of all bytes
 MATMUL_ROWS = (1, 17, 64, 300)
@@ -44,12 +48,12 @@ Make = Callable[[torch.device], torch.Tensor]
 
 def checks() -> list[Check]:
     made = [_attention(mode, heads) for mode in MODES for heads in HEADS]
+    made += attention_checks.checks()
     made += [_write(mode) for mode in MODES]
+    made += [_turned(has_norms) for has_norms in (False, True)]
     made += [_norm(casting) for casting in CASTINGS]
     made += [_silu_mul(), _copy()]
-    made += [
-        _sample(*wish) for wish in ((0.0, 0, 1.0), (1.0, 0, 1.0), (0.8, 50, 1.0), (1.0, 0, 0.9))
-    ]
+    made += [_sample(*wish) for wish in SAMPLED]
     return [*made, *(_matmul(kind, rows) for kind in ("int4", "fp8") for rows in MATMUL_ROWS)]
 
 
@@ -97,6 +101,40 @@ def _write(mode: str) -> Check:
     )
 
 
+def _turned(has_norms: bool) -> Check:
+    """Queries and keys as a fused layer hands them over: a row of the tables for each token."""
+    heads, tokens = HEADS[2], 33
+
+    def ready(write: Callable[..., torch.Tensor], device: torch.device) -> torch.Tensor:
+        shape = LayerKVShape(
+            num_kv_heads=heads.num_kv_heads, head_dim=heads.head_dim, v_head_dim=heads.head_dim
+        )
+        layout = KVLayout(mode="bfloat16", block_size=16, layers=(shape,))
+        pool = KVPool(layout, num_blocks=3, device=device)
+        pool.records.zero_()
+        key, value = _random(device, 2, tokens, heads.num_kv_heads, heads.head_dim)
+        angles = _random(device, tokens, heads.head_dim // 2).float() * 9
+        weight = _random(device, heads.head_dim)
+        turned = write(
+            _random(device, tokens, heads.num_heads, heads.head_dim),
+            key,
+            value,
+            pool.layer(0),
+            torch.arange(tokens, device=device),
+            cos=angles.cos().bfloat16(),
+            sin=angles.sin().bfloat16(),
+            norms=HeadNorms(query=weight, key=weight, eps=1e-6) if has_norms else None,
+        )
+        return torch.cat([turned.flatten(), pool.layer(0).k_codes.flatten()])
+
+    return _check(
+        f"KV write turned{', normalized' if has_norms else ''}",
+        partial(ready, rope_store_kv),
+        partial(ready, rope_store_kv_reference),
+        tolerance=4e-3,
+    )
+
+
 def _random(device: torch.device, *size: int) -> torch.Tensor:
     generator = torch.Generator(device).manual_seed(size[-1])
     return torch.randn(size, generator=generator, device=device, dtype=torch.bfloat16)
@@ -118,8 +156,8 @@ def _norm(casting: Casting) -> Check:
 def _silu_mul() -> Check:
     return _check(
         "SiLU-mul",
-        lambda device: silu_mul(_random(device, 33, 2 * 14336)),
-        lambda device: silu_mul_reference(_random(device, 33, 2 * 14336)),
+        lambda device: silu_mul(*_random(device, 33, 2 * 14336).chunk(2, dim=1)),
+        lambda device: silu_mul_reference(*_random(device, 33, 2 * 14336).chunk(2, dim=1)),
         tolerance=4e-3,
     )
 

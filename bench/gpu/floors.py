@@ -35,6 +35,15 @@ def store_bytes(mode: str, num_tokens: int, *, num_kv_heads: int, head_dim: int)
     return num_tokens * (read + kv_token_bytes(mode, num_kv_heads=num_kv_heads, head_dim=head_dim))
 
 
+def rope_store_bytes(
+    mode: str, num_tokens: int, *, num_heads: int, num_kv_heads: int, head_dim: int
+) -> int:
+    """As `store_bytes`; queries are read and written in bf16 besides."""
+    queries = num_tokens * 2 * num_heads * head_dim * HALF
+    stored = store_bytes(mode, num_tokens, num_kv_heads=num_kv_heads, head_dim=head_dim)
+    return queries + stored
+
+
 def add_norm_bytes(num_rows: int, width: int) -> int:
     """Two tensors are read and two written."""
     return 4 * num_rows * width * HALF

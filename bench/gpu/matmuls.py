@@ -47,6 +47,7 @@ def _case(kind: str, rows: int, depth: int, width: int, num_bytes: float, make: 
         num_bytes=num_bytes,
         mark=int4_matmul_mark(rows) if kind == "int4" else None,
         base=None if kind == "bfloat16" else f"{name} bfloat16",
+        kernel=f"{kind} {depth} x {width}",
     )
 
 

@@ -9,6 +9,7 @@ from bench.gpu.cases import Case
 from bench.gpu.floors import (
     add_norm_bytes,
     block_copy_bytes,
+    rope_store_bytes,
     sampling_bytes,
     silu_mul_bytes,
     store_bytes,
@@ -19,7 +20,7 @@ from pagefleet_kernels.gpu.activation import silu_mul
 from pagefleet_kernels.gpu.block_copy import copy_blocks
 from pagefleet_kernels.gpu.norm import add_rms_norm
 from pagefleet_kernels.gpu.sampling import sample
-from pagefleet_kernels.gpu.store import store_kv
+from pagefleet_kernels.gpu.store import rope_store_kv, store_kv
 from pagefleet_kernels.kv_layout import KVLayout, LayerKVShape
 from pagefleet_kernels.kv_pool import KVPool
 from pagefleet_kernels.sampling import SamplingRows
@@ -36,6 +37,7 @@ VOCABULARIES = (32000, 128256, 151936)
 
 def cases() -> list[Case]:
     made = [_store(mode, tokens) for mode in MODES for tokens in (64, 4096, 16384)]
+    made += [_rope_store(mode, tokens) for mode in MODES for tokens in (64, 4096, 16384)]
     made += [_copy(pairs) for pairs in PAIRS]
     made += [_norm(tokens, width) for tokens in TOKENS for width in WIDTHS]
     return [*made, *(_silu_mul(tokens) for tokens in TOKENS)]
@@ -72,6 +74,38 @@ def _store(mode: str, num_tokens: int) -> Case:
         prepare=prepare,
         num_bytes=num_bytes,
         mark=store_mark(num_tokens),
+        kernel=f"KV write {mode}",
+    )
+
+
+def _rope_store(mode: str, num_tokens: int) -> Case:
+    shape = {"num_kv_heads": LLAMA_8B.num_kv_heads, "head_dim": LLAMA_8B.head_dim}
+    num_bytes = rope_store_bytes(mode, num_tokens, num_heads=LLAMA_8B.num_heads, **shape)
+
+    def prepare(device: torch.device) -> list[Call]:
+        heads = LLAMA_8B.num_heads + 2 * LLAMA_8B.num_kv_heads
+        count = buffers_for(num_bytes)
+        layer = LayerKVShape(**shape, v_head_dim=LLAMA_8B.head_dim)
+        layout = KVLayout(mode=mode, block_size=16, layers=(layer,) * count)
+        pool = KVPool(layout, num_blocks=-(-num_tokens // 16) + 8, device=device)
+        slots = torch.randperm(pool.num_blocks * 16, device=device)[:num_tokens]
+        positions = torch.randint(0, 8192, (num_tokens,), device=device)
+        angles = torch.rand(8192, LLAMA_8B.head_dim // 2, device=device)
+        size = (count, num_tokens, heads, LLAMA_8B.head_dim)
+        fused = torch.randn(size, device=device, dtype=torch.bfloat16)
+        parts = [LLAMA_8B.num_heads, LLAMA_8B.num_kv_heads, LLAMA_8B.num_kv_heads]
+        write = partial(rope_store_kv, positions=positions, cos=angles.cos(), sin=angles.sin())
+        return [
+            partial(write, *torch.split(rows, parts, dim=1), pool.layer(index), slots)
+            for index, rows in enumerate(fused)
+        ]
+
+    return Case(
+        name=f"RoPE and KV write {mode}, {num_tokens} tokens",
+        prepare=prepare,
+        num_bytes=num_bytes,
+        mark=store_mark(num_tokens),
+        kernel=f"RoPE and KV write {mode}",
     )
 
 
@@ -87,7 +121,11 @@ def _copy(num_pairs: int) -> Case:
 
     mark = elementwise_mark(num_bytes)
     return Case(
-        name=f"block copy, {num_pairs} of 2 MiB", prepare=prepare, num_bytes=num_bytes, mark=mark
+        name=f"block copy, {num_pairs} of 2 MiB",
+        prepare=prepare,
+        num_bytes=num_bytes,
+        mark=mark,
+        kernel="block copy",
     )
 
 
@@ -106,6 +144,7 @@ def _norm(num_tokens: int, width: int) -> Case:
         prepare=prepare,
         num_bytes=num_bytes,
         mark=mark,
+        kernel=f"add + RMSNorm {width}",
     )
 
 
@@ -115,7 +154,7 @@ def _silu_mul(num_tokens: int) -> Case:
     def prepare(device: torch.device) -> list[Call]:
         size = (buffers_for(num_bytes), num_tokens, 2 * INTERMEDIATE)
         gates = torch.randn(size, device=device, dtype=torch.bfloat16)
-        return [partial(silu_mul, gate_up) for gate_up in gates]
+        return [partial(silu_mul, *gate_up.chunk(2, dim=1)) for gate_up in gates]
 
     mark = elementwise_mark(num_bytes)
     return Case(
@@ -123,6 +162,7 @@ def _silu_mul(num_tokens: int) -> Case:
         prepare=prepare,
         num_bytes=num_bytes,
         mark=mark,
+        kernel="SiLU-mul",
     )
 
 
@@ -137,7 +177,10 @@ def _sample(num_rows: int, vocab_size: int, filters: tuple[str, int, float]) -> 
         return [partial(sample, each, rows, any_filter=name != "none") for each in logits]
 
     return Case(
-        name=f"sampling {num_rows} x {vocab_size}, {name}", prepare=prepare, num_bytes=num_bytes
+        name=f"sampling {num_rows} x {vocab_size}, {name}",
+        prepare=prepare,
+        num_bytes=num_bytes,
+        kernel="sampling",
     )
 
 

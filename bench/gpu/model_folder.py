@@ -11,6 +11,7 @@ FULL_LAYERS = 32
 FEW_LAYERS = 4
 BYTES_OF_LAYER = 436_224_000  # in bf16
 BYTES_OF_EMBEDDINGS = 2_101_346_304
+MEMORY = "/dev/shm"
 SPARE = 1.5  # of the weights: both copies while the file is written, and the rest of the process
 
 
@@ -21,7 +22,7 @@ def needed_bytes(layers: int) -> float:
 
 @contextmanager
 def random_llama(layers: int) -> Iterator[Path]:
-    """Written from the GPU, to memory where the system offers a folder in it."""
+    """Written from the GPU, to where temporary files go."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -38,7 +39,7 @@ def random_llama(layers: int) -> Iterator[Path]:
         bos_token_id=128000,
         eos_token_id=128001,
     )
-    with tempfile.TemporaryDirectory(dir=parent_folder()) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(0)
         torch.set_default_dtype(torch.bfloat16)
         with torch.device("cuda"):
@@ -50,11 +51,12 @@ def random_llama(layers: int) -> Iterator[Path]:
         yield Path(folder)
 
 
-def parent_folder() -> str | None:
-    """Memory, if writable; else the system's folder for temporary files."""
-    memory = "/dev/shm"
-    return memory if os.access(memory, os.W_OK) else None
+def roomiest_folder() -> str:
+    """Memory is faster, but a container has often 64 MiB of it: where there is most room."""
+    usable = [folder for folder in (MEMORY, tempfile.gettempdir()) if os.access(folder, os.W_OK)]
+    return max(usable, key=free_bytes)
 
 
-def free_bytes() -> int:
-    return shutil.disk_usage(parent_folder() or tempfile.gettempdir()).free
+def free_bytes(folder: str | None = None) -> int:
+    """In this folder, else where temporary files go."""
+    return shutil.disk_usage(folder or tempfile.gettempdir()).free

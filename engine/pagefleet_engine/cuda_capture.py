@@ -16,7 +16,8 @@ class CudaCapture:
     def __call__(self, run: Run) -> Run:
         self._run_before(run)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Threads that watch collectives go on asking for events meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             run()
         self._pool = graph.pool()
         return graph.replay

@@ -186,4 +186,7 @@ def _child(request: EngineRequest, number: int) -> EngineRequest:
 
 
 def _with_seed(sampling: SamplingParams, number: int) -> SamplingParams:
-    return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + number)
+    """The seed that comes `number` later, which after the largest is the smallest."""
+    if sampling.seed is None:
+        return sampling
+    return replace(sampling, seed=(sampling.seed + number + 2**63) % 2**64 - 2**63)

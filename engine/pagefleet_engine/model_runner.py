@@ -1,5 +1,8 @@
 """ModelRunner: turns a scheduled step into tensors, runs the model and samples."""
 
+import logging
+import time
+
 import torch
 from transformers import PreTrainedModel
 
@@ -13,6 +16,8 @@ from pagefleet_engine.executor import (
 from pagefleet_engine.models.attention import PagedLayers
 from pagefleet_engine.sampler import Sampler
 from pagefleet_engine.step_tensors import StepTensors
+
+logger = logging.getLogger(__name__)
 
 
 class ModelRunner:
@@ -44,6 +49,13 @@ class ModelRunner:
     def use_graphs(self, graphs: DecodeGraphs | None) -> None:
         """Replay decoding steps from now on, where a captured size holds them."""
         self._graphs = graphs
+
+    def warm_up_sampler(self, logits: torch.Tensor) -> None:
+        """Compile what sampling from such logits needs."""
+        started = time.perf_counter()
+        if ways := self._sampler.warm_up(logits):
+            seconds = time.perf_counter() - started
+            logger.info("compiled and ran %d ways to sample in %.1f s", ways, seconds)
 
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
         """Compute the step's tokens, and the next token where a sequence is caught up."""

@@ -1,44 +1,40 @@
 """Sampler: from logits to the next token of each row.
 
-Rows are taken in chunks, so the workspace does not grow with the number of requests. A row is
-drawn by inverting its cumulative distribution at one uniform number from the request's own
-generator: with a seed, the same tokens come out in whatever batch the request runs.
+Rows whose logits are copied, to adjust or to report them, are taken in chunks, so the workspace
+does not grow with the number of requests. Everything stays on the device until the end of the step,
+when one transfer brings all tokens and log-probabilities.
 """
 
-import random
-from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from collections.abc import Sequence as Many
 
 import torch
 
 from pagefleet_engine.executor import SampledToken
-from pagefleet_engine.request import SamplingParams, TokenLogprobs
+from pagefleet_engine.sampling.adjust import adjusted, needs_adjusting
+from pagefleet_engine.sampling.draw import Draw
+from pagefleet_engine.sampling.logprobs import describe, measure
 from pagefleet_engine.sequence import Sequence
+from pagefleet_kernels.sampling import BROKEN_ROW
 
 CHUNK_ROWS = 64  # the memory model's sampler term counts on it
-NUM_CANDIDATES = 1024  # enough for nearly every top_p; beyond it the whole row is sorted
 
 NOT_FINITE = "the model produced logits that are not finite; this request cannot go on"
 
 
-@dataclass(slots=True)
-class _Row:
-    """One row of a chunk and the sequence that it continues."""
-
-    sequence: Sequence
-    logits: torch.Tensor  # [vocab_size] float32, changed in place
-
-
 class Sampler:
-    """Keeps one random generator per request that is being sampled."""
+    """Adjusts logits, lets `draw` choose, and reports."""
 
-    def __init__(self, *, seed: int, eos_token_ids: frozenset[int]) -> None:
+    def __init__(self, draw: Draw, *, eos_token_ids: frozenset[int]) -> None:
+        self._draw = draw
         self._eos_token_ids = eos_token_ids
-        self._generators: dict[str, random.Random] = {}
-        self._seeds = random.Random(seed)
 
     def forget(self, request_id: str) -> None:
-        self._generators.pop(request_id, None)
+        self._draw.forget(request_id)
+
+    def warm_up(self, logits: torch.Tensor) -> int:
+        """Compile what logits of this type and width need; how many ways were run."""
+        return self._draw.warm_up(logits)
 
     def sample(
         self,
@@ -46,135 +42,57 @@ class Sampler:
         sequences: list[Sequence],
     ) -> dict[str, SampledToken]:
         """The next token of each row's sequence, by request id."""
-        sampled: dict[str, SampledToken] = {}
-        for start in range(0, len(sequences), CHUNK_ROWS):
-            chunk = sequences[start : start + CHUNK_ROWS]
-            self._sample_chunk(logits[start : start + CHUNK_ROWS].float(), chunk, sampled)
-        return sampled
+        if not sequences:
+            return {}
+        count = max(each.sampling.logprobs or 0 for each in sequences)
+        tokens, reports = [], []
+        for rows in _chunks([_is_copied(each) for each in sequences]):
+            drawn, report = self._sample_chunk(logits[rows], sequences[rows], count)
+            tokens.append(drawn.double())
+            reports.append(report.flatten())
+        numbers = torch.cat([*tokens, *reports]).tolist()
+        return _collect(sequences, numbers, width=1 + 2 * count)
 
     def _sample_chunk(
-        self, logits: torch.Tensor, sequences: list[Sequence], sampled: dict[str, SampledToken]
-    ) -> None:
-        best, best_ids = logits.max(dim=1)  # a NaN anywhere in the row is its maximum
-        usable = torch.isfinite(best).tolist()
-        greedy_ids = best_ids.tolist()
-        for index, sequence in enumerate(sequences):
-            name = sequence.request_id
-            if not usable[index]:
-                sampled[name] = SampledToken(0, error=NOT_FINITE)
-            elif _is_plain(sequence, self._eos_token_ids):
-                sampled[name] = SampledToken(greedy_ids[index])
-            else:
-                sampled[name] = self._sample_row(_Row(sequence, logits[index]))
+        self, logits: torch.Tensor, sequences: list[Sequence], count: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = self._draw.draw(adjusted(logits, sequences, self._eos_token_ids), sequences)
+        if all(each.sampling.logprobs is None for each in sequences):
+            return tokens, tokens.new_empty(0, dtype=torch.float64)
+        return tokens, measure(logits, tokens, sequences, count=count)
 
-    def _sample_row(self, row: _Row) -> SampledToken:
-        sampling = row.sequence.sampling
-        raw = None if sampling.logprobs is None else torch.log_softmax(row.logits, dim=0)
-        row.logits = row.logits.clone()
-        self._adjust(row)
-        if sampling.is_greedy:
-            token_id = int(row.logits.argmax())
-        else:
-            uniform = self._generator(row.sequence).random()
-            token_id = _draw(row.logits / sampling.temperature, sampling, uniform)
-        return SampledToken(token_id, _report(raw, token_id, sampling.logprobs))
 
-    def _generator(self, sequence: Sequence) -> random.Random:
+def _is_copied(sequence: Sequence) -> bool:
+    return sequence.sampling.logprobs is not None or needs_adjusting(sequence)
+
+
+def _chunks(copied: Many[bool]) -> Iterator[slice]:
+    """Rows that are sampled together: CHUNK_ROWS, or all that follow without a copied one."""
+    first = 0
+    for start in range(0, len(copied), CHUNK_ROWS):
+        if any(copied[start : start + CHUNK_ROWS]):
+            if first < start:
+                yield slice(first, start)
+            first = start + CHUNK_ROWS
+            yield slice(start, first)
+    if first < len(copied):
+        yield slice(first, len(copied))
+
+
+def _collect(
+    sequences: list[Sequence], numbers: list[float], *, width: int
+) -> dict[str, SampledToken]:
+    """All tokens come first, then `width` numbers for each row that asked for them."""
+    sampled: dict[str, SampledToken] = {}
+    place = len(sequences)
+    for sequence, token in zip(sequences, numbers[:place], strict=True):
+        token_id, asked, logprobs = int(token), sequence.sampling.logprobs, None
+        if asked is not None:
+            logprobs = describe(token_id, asked, numbers[place : place + width])
+            place += width
+        broken = token_id == BROKEN_ROW
         name = sequence.request_id
-        if name not in self._generators:
-            seed = sequence.sampling.seed
-            self._generators[name] = random.Random(self._seeds.random() if seed is None else seed)
-        return self._generators[name]
-
-    def _adjust(self, row: _Row) -> None:
-        """Apply what changes logits, in the order that users of the field expect."""
-        sampling = row.sequence.sampling
-        if row.sequence.num_output_tokens < sampling.min_tokens:
-            _forbid(row.logits, self._eos_token_ids.union(sampling.stop_token_ids))
-        if sampling.logit_bias:
-            ids = torch.tensor(list(sampling.logit_bias), device=row.logits.device)
-            bias = torch.tensor(list(sampling.logit_bias.values()), device=row.logits.device)
-            row.logits.index_add_(0, ids, bias.float())
-        if sampling.repetition_penalty != 1.0:
-            _penalize_repetition(row, sampling.repetition_penalty)
-        if sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0:
-            _penalize_output(row, sampling)
-
-
-def _is_plain(sequence: Sequence, eos_token_ids: frozenset[int]) -> bool:
-    """Whether the row's largest logit is the answer."""
-    sampling = sequence.sampling
-    return (
-        sampling.is_greedy
-        and sampling.logprobs is None
-        and not sampling.logit_bias
-        and sampling.repetition_penalty == 1.0
-        and sampling.presence_penalty == 0.0
-        and sampling.frequency_penalty == 0.0
-        and sequence.num_output_tokens >= sampling.min_tokens
-    )
-
-
-def _forbid(logits: torch.Tensor, token_ids: frozenset[int]) -> None:
-    if token_ids:
-        logits[torch.tensor(sorted(token_ids), device=logits.device)] = float("-inf")
-
-
-def _penalize_repetition(row: _Row, penalty: float) -> None:
-    """Shrink the logits of all tokens seen so far, prompt included, towards minus infinity."""
-    seen = torch.tensor(sorted(set(row.sequence.token_ids)), device=row.logits.device)
-    logits = row.logits[seen]
-    row.logits[seen] = torch.where(logits > 0, logits / penalty, logits * penalty)
-
-
-def _penalize_output(row: _Row, sampling: SamplingParams) -> None:
-    counts = Counter(row.sequence.output_token_ids)
-    if counts:
-        ids = torch.tensor(list(counts), device=row.logits.device)
-        times = torch.tensor(list(counts.values()), device=row.logits.device).float()
-        penalty = sampling.presence_penalty + sampling.frequency_penalty * times
-        row.logits[ids] -= penalty
-
-
-def _draw(logits: torch.Tensor, sampling: SamplingParams, uniform: float) -> int:
-    """Draw from softmax(logits) cut by min_p, top_k and top_p."""
-    probabilities = torch.softmax(logits.double(), dim=0)
-    if sampling.min_p > 0.0:
-        probabilities[probabilities < sampling.min_p * probabilities.max()] = 0.0
-    if sampling.top_k <= 0 and sampling.top_p >= 1.0:
-        return _invert(probabilities, uniform)
-    kept, ids = _candidates(probabilities, sampling)
-    return int(ids[_invert(kept, uniform)])
-
-
-def _candidates(
-    probabilities: torch.Tensor, sampling: SamplingParams
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The most probable tokens that top_k and top_p leave, best first, with their ids."""
-    vocab_size = probabilities.shape[0]
-    first = sampling.top_k if sampling.top_k > 0 else NUM_CANDIDATES
-    kept, ids = torch.topk(probabilities, min(first, vocab_size))
-    total = kept.sum() if sampling.top_k > 0 else probabilities.sum()
-    if kept.shape[0] < vocab_size and kept.sum() < sampling.top_p * total:
-        kept, ids = torch.topk(probabilities, vocab_size)
-    # A token stays while those before it have not reached top_p of what top_k left.
-    before = torch.cumsum(kept, dim=0) - kept
-    count = max(1, int((before < sampling.top_p * total).sum()))
-    return kept[:count], ids[:count]
-
-
-def _invert(probabilities: torch.Tensor, uniform: float) -> int:
-    """The index at which the cumulative distribution passes `uniform`."""
-    cumulative = torch.cumsum(probabilities, dim=0)
-    target = (uniform * cumulative[-1]).reshape(1)
-    index = int(torch.searchsorted(cumulative, target, right=True))
-    return min(index, int(torch.count_nonzero(cumulative < cumulative[-1])))
-
-
-def _report(raw: torch.Tensor | None, token_id: int, count: int | None) -> TokenLogprobs | None:
-    """Log-probabilities of the model itself, before anything was adjusted."""
-    if raw is None or count is None:
-        return None
-    values, ids = torch.topk(raw, count)
-    top = tuple(zip(ids.tolist(), values.tolist(), strict=True))
-    return TokenLogprobs(token_id, float(raw[token_id]), top)
+        sampled[name] = (
+            SampledToken(0, error=NOT_FINITE) if broken else SampledToken(token_id, logprobs)
+        )
+    return sampled

@@ -13,6 +13,7 @@ from pagefleet_engine.measure import final_ledger, measure_rank
 from pagefleet_engine.models.checkpoint import read_shape
 from pagefleet_engine.models.loader import eos_token_ids, load_model
 from pagefleet_engine.sampler import Sampler
+from pagefleet_engine.sampling.draw import open_draw
 from pagefleet_engine.sizing import (
     describe_ledger,
     refuse_hopeless_weights,
@@ -62,7 +63,7 @@ def build_engine_core(
 
     logger.info("KV cache: %d blocks of %d tokens", sizing.num_blocks, config.block_size)
     eos = eos_token_ids(config.model_path)
-    sampler = Sampler(seed=config.seed, eos_token_ids=eos)
+    sampler = Sampler(open_draw(device.torch_device, seed=config.seed), eos_token_ids=eos)
     runner = worker.make_runner(profile, num_blocks=sizing.num_blocks, sampler=sampler)
     worker.prepare(runner, profile)
     pool_bytes = runner.kv_cache_bytes

@@ -9,7 +9,7 @@ import torch
 from pagefleet_engine.attention_limits import attention_limits
 from pagefleet_engine.executor import StepInputs
 from pagefleet_engine.models.attention import LayerUse
-from pagefleet_kernels import AttentionBackend, KVPool
+from pagefleet_kernels import KernelBackend, KVPool
 from pagefleet_memory import EngineLimits
 
 logger = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 def compile_attention(
     layers: Sequence[LayerUse],
     pool: KVPool,
-    backend: AttentionBackend,
+    backend: KernelBackend,
     limits: EngineLimits,
     *,
     dtype: torch.dtype,
@@ -35,6 +35,8 @@ def compile_attention(
                 window=use.options.window,
                 softcap=use.options.softcap,
                 sinks=use.options.sinks,
+                rotary_dim=use.rotary_dim,
+                has_head_norms=use.has_head_norms,
             )
             for index, use in enumerate(layers)
         ],

@@ -2,17 +2,27 @@
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 import torch
 from transformers import PreTrainedModel
 
 from pagefleet_engine.attention_limits import attention_scratch_bytes
 from pagefleet_engine.cuda_capture import CudaCapture
-from pagefleet_engine.decode_graphs import Forward, capture_decoding
+from pagefleet_engine.decode_graphs import (
+    Agree,
+    Capture,
+    CapturedForward,
+    Forward,
+    WholeForward,
+    capture_decoding,
+)
 from pagefleet_engine.device import Device
 from pagefleet_engine.errors import ConfigError, ModelLoadError, OutOfMemoryError
+from pagefleet_engine.layers.fuse_decoder import TRIAL_TOKENS, fuse_decoder
 from pagefleet_engine.layers.fused import fuse_linears
 from pagefleet_engine.layers.linear import pack_linears, packing_works
 from pagefleet_engine.layers.quantized import warm_up_quantized
@@ -22,7 +32,7 @@ from pagefleet_engine.sampler import Sampler
 from pagefleet_engine.warm_up import compile_attention, warm_up_steps
 from pagefleet_kernels import (
     ArgumentError,
-    AttentionBackend,
+    KernelBackend,
     KVLayout,
     KVPool,
     open_backend,
@@ -42,9 +52,23 @@ class Profile:
 
     layers: tuple[LayerUse, ...]
     layout: KVLayout
-    backend: AttentionBackend
+    backend: KernelBackend
     workspace_bytes: int
     tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankForward:
+    """How a rank runs its part of the model with the other ranks."""
+
+    run: Forward
+    captured: Callable[[int], CapturedForward]  # for graphs of up to so many tokens
+    agree: Agree = bool
+
+    @classmethod
+    def whole(cls, run: Forward, agree: Agree = bool) -> Self:
+        """Of a model that is in one stage."""
+        return cls(run=run, captured=lambda _: WholeForward(run), agree=agree)
 
 
 class Worker:
@@ -58,7 +82,7 @@ class Worker:
         shape: ModelShape,
         limits: EngineLimits,
         stage: int = 0,
-        forward: Forward | None = None,
+        forward: RankForward | None = None,
         attention_backend: str = "auto",
     ) -> None:
         self.model = model
@@ -67,7 +91,7 @@ class Worker:
         self._limits = limits
         self._stage = stage
         self._num_layers = layers_per_stage(shape.num_layers, limits.pipeline_parallel_size)[stage]
-        self._run = forward or partial(run_model, model)
+        self._forward = forward or RankForward.whole(partial(run_model, model))
         self._attention_backend = attention_backend
         _pack(model, device.torch_device)
         if products := warm_up_quantized(model, torch_dtype(limits.dtype)):
@@ -78,12 +102,15 @@ class Worker:
         layers = self._layers()
         layout = self._layout(layers)
         backend = self._backend(layout, layers)
+        if not backend.gathers:
+            fuse_decoder(self.model, backend, partial(self._run_any, TRIAL_TOKENS, 1))
+            layers = self._layers()  # what they ask for now
         num_tokens = self._limits.max_num_batched_tokens
         rows = min(self._limits.max_num_seqs, num_tokens)
         self._device.meter.reset_peak()
         before = self._device.meter.used_bytes()
         started = time.perf_counter()
-        self._forward(num_tokens, rows)
+        self._run_any(num_tokens, rows)
         seconds = time.perf_counter() - started
         growth = max(0, self._device.meter.peak_bytes() - before)
         # What attention keeps for good is not in the peak: gathered blocks, or partial results.
@@ -93,7 +120,7 @@ class Worker:
     def _layers(self) -> tuple[LayerUse, ...]:
         recorder = UseRecorder()
         attach(self.model, recorder)
-        self._forward(PROBE_TOKENS, 1)
+        self._run_any(PROBE_TOKENS, 1)
         if sorted(recorder.layers) != list(range(self._num_layers)):
             raise ModelLoadError(
                 f"{self._shape.architecture} keeps state beside keys and values in some of its "
@@ -117,7 +144,7 @@ class Worker:
             )
         return layout
 
-    def _backend(self, layout: KVLayout, layers: tuple[LayerUse, ...]) -> AttentionBackend:
+    def _backend(self, layout: KVLayout, layers: tuple[LayerUse, ...]) -> KernelBackend:
         device = self._device.torch_device
         scratch = None
         if device.type == "cuda":
@@ -128,12 +155,12 @@ class Worker:
             raise ConfigError(error.field, error.value, error.hint) from error
 
     @torch.inference_mode()
-    def _forward(self, num_tokens: int, num_rows: int) -> None:
+    def _run_any(self, num_tokens: int, num_rows: int) -> None:
         """A forward of any tokens, with logits of the last rows."""
         positions = torch.arange(num_tokens, device=self._device.torch_device)
         positions %= self._limits.max_model_len
         rows = torch.arange(num_tokens - num_rows, num_tokens, device=positions.device)
-        self._run(torch.zeros_like(positions), positions, rows)
+        self._forward.run(torch.zeros_like(positions), positions, rows)
         if positions.is_cuda:
             torch.cuda.synchronize()
 
@@ -149,7 +176,8 @@ class Worker:
         layers = PagedLayers(pool, profile.backend)
         attach(self.model, layers)
         device = self._device.torch_device
-        return ModelRunner(forward=self._run, layers=layers, sampler=sampler, device=device)
+        run = self._forward.run
+        return ModelRunner(forward=run, layers=layers, sampler=sampler, device=device)
 
     def prepare(self, runner: ModelRunner, profile: Profile) -> None:
         """On a GPU compile, run once and capture before requests wait for it.
@@ -163,13 +191,23 @@ class Worker:
             dtype = torch_dtype(limits.dtype)
             compile_attention(profile.layers, pool, profile.backend, limits, dtype=dtype)
         for step in warm_up_steps(limits, num_blocks=pool.num_blocks):
-            runner.compute(step)
+            logits = runner.compute(step)
+        runner.warm_up_sampler(logits)
         torch.cuda.synchronize()
         if not profile.backend.gathers:
-            capture = CudaCapture()
-            runner.use_graphs(
-                capture_decoding(self._run, runner.layers, limits, device=device, capture=capture)
-            )
+            self.capture_decoding(runner, CudaCapture())
+
+    def capture_decoding(self, runner: ModelRunner, capture: Capture) -> None:
+        """Let decoding steps be replayed from now on, if all ranks can."""
+        graphs = capture_decoding(
+            self._forward.captured,
+            runner.layers,
+            self._limits,
+            device=self._device.torch_device,
+            capture=capture,
+            agree=self._forward.agree,
+        )
+        runner.use_graphs(graphs)
 
     def _allocate(self, layout: KVLayout, num_blocks: int) -> KVPool:
         try:

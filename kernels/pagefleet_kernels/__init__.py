@@ -1,6 +1,6 @@
 """Kernels for attention, its cache and quantized weights, each beside a plain-torch reference."""
 
-from pagefleet_kernels.backend import AttentionBackend, open_backend
+from pagefleet_kernels.backend import KernelBackend, open_backend
 from pagefleet_kernels.errors import ArgumentError
 from pagefleet_kernels.fp8_blocks import Fp8BlockWeight
 from pagefleet_kernels.fp8_matmul import Fp8Weight
@@ -19,7 +19,6 @@ from pagefleet_kernels.store_kv import KVWriter, store_kv
 __all__ = [
     "KV_MODES",
     "ArgumentError",
-    "AttentionBackend",
     "AttentionMetadata",
     "DeviceLengths",
     "Fp8BlockWeight",
@@ -28,6 +27,7 @@ __all__ = [
     "KVLayout",
     "KVPool",
     "KVWriter",
+    "KernelBackend",
     "LayerCache",
     "LayerKVShape",
     "PagedAttention",

@@ -1,4 +1,4 @@
-"""AttentionBackend: what writes the cache and attends over it on a device.
+"""KernelBackend: what computes on a device beside the products with weights.
 
 On a CPU plain torch, on a CUDA device Triton; both take the same arguments and the same pool.
 """
@@ -10,11 +10,14 @@ from functools import partial
 
 import torch
 
+from pagefleet_kernels.activation import silu_mul_reference
 from pagefleet_kernels.errors import ArgumentError
 from pagefleet_kernels.gpu.checks import HEAD_DIMS
 from pagefleet_kernels.kv_layout import KVLayout
 from pagefleet_kernels.kv_pool import LayerCache
+from pagefleet_kernels.norm import NormedSum, add_rms_norm_reference, rms_norm_reference
 from pagefleet_kernels.paged_attention import PagedAttention
+from pagefleet_kernels.rope import rope_store_kv_reference
 from pagefleet_kernels.store_kv import KVWriter
 
 logger = logging.getLogger(__name__)
@@ -25,12 +28,16 @@ StoreKV = Callable[[torch.Tensor, torch.Tensor, LayerCache, torch.Tensor], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionBackend:
-    """Two functions of one kind: `store_kv` and `paged_attention`, as in this package."""
+class KernelBackend:
+    """Functions of one kind, each as the one of its name in this package."""
 
     name: str
     store_kv: StoreKV
+    rope_store_kv: Callable[..., torch.Tensor]
     paged_attention: Callable[..., torch.Tensor]
+    rms_norm: Callable[..., torch.Tensor]
+    add_rms_norm: Callable[..., NormedSum]
+    silu_mul: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     # Whether whole blocks are gathered into buffers, by lengths that the host knows: then rows that
     # were never written must hold numbers (KVPool.clear), and no graph can be captured.
     gathers: bool
@@ -39,29 +46,47 @@ class AttentionBackend:
 
 def open_backend(
     name: str, layout: KVLayout, device: torch.device, *, scratch_bytes: int | None = None
-) -> AttentionBackend:
+) -> KernelBackend:
     """The backend of this name; `auto` is Triton on a CUDA device if it can read the cache.
 
     Triton reserves `scratch_bytes` (`gpu.scratch`) now and for good, else it allocates at each
     call.
     """
     if _choose(name, layout, device) == "torch":
-        return AttentionBackend(
-            name="torch",
-            store_kv=KVWriter(),
-            paged_attention=PagedAttention(),
-            gathers=True,
-        )
+        return torch_backend()
+    return triton_backend(device, scratch_bytes=scratch_bytes)
+
+
+def torch_backend() -> KernelBackend:
+    return KernelBackend(
+        name="torch",
+        store_kv=KVWriter(),
+        rope_store_kv=rope_store_kv_reference,
+        paged_attention=PagedAttention(),
+        rms_norm=rms_norm_reference,
+        add_rms_norm=add_rms_norm_reference,
+        silu_mul=silu_mul_reference,
+        gathers=True,
+    )
+
+
+def triton_backend(device: torch.device, *, scratch_bytes: int | None = None) -> KernelBackend:
     # Imported here: triton exists on Linux alone, and a CPU does without it.
+    from pagefleet_kernels.gpu.activation import silu_mul
     from pagefleet_kernels.gpu.attention import paged_attention
+    from pagefleet_kernels.gpu.norm import add_rms_norm, rms_norm
     from pagefleet_kernels.gpu.scratch import Scratch
-    from pagefleet_kernels.gpu.store import store_kv
+    from pagefleet_kernels.gpu.store import rope_store_kv, store_kv
 
     scratch = None if scratch_bytes is None else Scratch(scratch_bytes, device)
-    return AttentionBackend(
+    return KernelBackend(
         name="triton",
         store_kv=store_kv,
+        rope_store_kv=rope_store_kv,
         paged_attention=partial(paged_attention, scratch=scratch),
+        rms_norm=rms_norm,
+        add_rms_norm=add_rms_norm,
+        silu_mul=silu_mul,
         gathers=False,
         scratch_bytes=scratch_bytes or 0,
     )

@@ -17,7 +17,7 @@ def copy_blocks_reference(records: torch.Tensor, pairs: torch.Tensor) -> None:
     check_block_copy(records, pairs)
     real = pairs[(pairs >= 0).all(dim=1)]
     if real.numel():
-        check_block_ids(records, pairs)
+        check_block_ids(records, real)
         records[real[:, 1]] = records[real[:, 0]]
 
 
@@ -33,7 +33,14 @@ def check_block_copy(records: torch.Tensor, pairs: torch.Tensor) -> None:
 
 
 def check_block_ids(records: torch.Tensor, pairs: torch.Tensor) -> None:
-    """Waits for the device, so the serving path leaves it out."""
+    """Refuse ids past the pool and pairs that depend on the order in which they are copied; waits
+    for the device, so the serving path leaves it out."""
+    real = pairs[(pairs >= 0).all(dim=1)]
     largest = int(pairs.max()) if pairs.numel() else -1
     wanted = f"below the pool's {records.shape[0]} blocks"
     check(largest < records.shape[0], "pairs.max()", largest, wanted)
+    destinations, times = torch.unique(real[:, 1], return_counts=True)
+    twice = destinations[times > 1].tolist()
+    check(not twice, "pairs[:, 1]", twice, "each destination once")
+    read = destinations[torch.isin(destinations, real[:, 0])].tolist()
+    check(not read, "pairs[:, 1]", read, "destinations that are no source")

@@ -26,6 +26,15 @@ class NormedSum:
     summed: torch.Tensor  # [num_tokens, hidden_size]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HeadNorms:
+    """RMSNorm of every head before it is turned, with the roundings of "llama"."""
+
+    query: torch.Tensor  # [head_dim], of the rows' dtype
+    key: torch.Tensor
+    eps: float
+
+
 def rms_norm_reference(
     x: torch.Tensor,  # [num_tokens, hidden_size]
     weight: torch.Tensor,  # [hidden_size]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from pagefleet_kernels.attention_checks import check_batch, check_options
 from pagefleet_kernels.decode_groups import DecodeGroup, decode_groups
 from pagefleet_kernels.gather_kv import BlockList, GatherBuffer
 from pagefleet_kernels.kv_layout import int4_group
@@ -70,7 +71,9 @@ class PagedAttention:
 
         A sequence of length 0 is padding and gives zeros.
         """
-        if self._planned is not metadata:
+        check_options(window=window, softcap=softcap)
+        if self._planned is not metadata or query.shape[0] != metadata.query_starts[-1]:
+            check_batch(query.shape[0], metadata, block_size=cache.block_size)
             self._plan(metadata, block_size=cache.block_size, dtype=query.dtype)
         options = _Options(
             scale=scale, window=window, softcap=softcap, sinks=sinks, alibi_slopes=alibi_slopes

@@ -2,6 +2,7 @@
 
 import torch
 
+from pagefleet_kernels.attention_checks import check_batch, check_options
 from pagefleet_kernels.gather_kv import read_blocks
 from pagefleet_kernels.kv_layout import int4_group
 from pagefleet_kernels.kv_pool import CachePart, LayerCache
@@ -86,6 +87,8 @@ def paged_attention_reference(
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Causal attention of a packed batch over its paged cache: [num_tokens, num_heads, v_dim]."""
+    check_options(window=window, softcap=softcap)
+    check_batch(query.shape[0], metadata, block_size=cache.block_size)
     if out is None:
         out = query.new_empty(*query.shape[:2], cache.v_head_dim)
     for index, seq_len in enumerate(metadata.seq_lens):

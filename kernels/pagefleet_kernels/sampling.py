@@ -36,11 +36,19 @@ class SamplingRows:
     positions: torch.Tensor  # [num_rows] int64, of the token that is drawn
 
 
-def sample_reference(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
-    """The drawn token of each row of [num_rows, vocab_size]: [num_rows] int64."""
+def sample_reference(
+    logits: torch.Tensor, rows: SamplingRows, *, any_filter: bool = True
+) -> torch.Tensor:
+    """The drawn token of each row of [num_rows, vocab_size]: [num_rows] int64.
+
+    Without `any_filter` no row may ask for top-k, top-p or min-p.
+    """
     check_sampling(logits, rows)
     exact = logits.float()
-    thresholds = thresholds_reference(logits, rows)
+    if any_filter:
+        thresholds = thresholds_reference(logits, rows)
+    else:
+        thresholds = torch.full_like(rows.temperature, _NEGATIVE_INFINITY)
     noise = gumbel_reference(rows.seeds, rows.positions, vocab_size=logits.shape[1])
     greedy = (rows.temperature <= 0)[:, None]
     scores = exact / rows.temperature[:, None] + noise

@@ -25,8 +25,8 @@ class KVWriter:
         slots: torch.Tensor,  # [num_tokens] int64: block_id * block_size + offset
     ) -> None:
         """Slots must not repeat; what belongs to one below zero is ignored."""
-        check_rows("key", key, cache, cache.head_dim)
-        check_rows("value", value, cache, cache.v_head_dim)
+        check_rows("key", key, cache, slots, cache.head_dim)
+        check_rows("value", value, cache, slots, cache.v_head_dim)
         if self._planned is not slots:
             self._plan(slots, cache.block_size)
         if self._used is not None:
@@ -61,8 +61,13 @@ def store_kv(
     KVWriter()(key, value, cache, slots)
 
 
-def check_rows(name: str, rows: torch.Tensor, cache: LayerCache, width: int) -> None:
-    """Refuse keys or values that are not this cache's."""
+def check_rows(
+    name: str, rows: torch.Tensor, cache: LayerCache, slots: torch.Tensor, width: int
+) -> None:
+    """Refuse keys or values that are not this cache's, or not one a slot."""
     if rows.shape[1:] != (cache.num_kv_heads, width):
         hint = f"the cache holds [num_tokens, {cache.num_kv_heads}, {width}]"
+        raise ArgumentError(name, tuple(rows.shape), hint)
+    if rows.shape[:1] != slots.shape:
+        hint = f"one row a slot, of which there are {tuple(slots.shape)}"
         raise ArgumentError(name, tuple(rows.shape), hint)

@@ -5,7 +5,11 @@ becomes of stages that fail or hang, the engine's run on a CPU, a machine withou
 everything that a GPU does.
 """
 
+import math
+import os
+import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +18,26 @@ import pytest
 import torch
 
 from bench import gpu_check
-from bench.gpu import attention, ceilings, correctness, floors, marks, matmuls, memory_bound
-from bench.gpu.budget import Budget
-from bench.gpu.cases import Case, Ceilings, Compared, distance, timed_row
-from bench.gpu.engine import agreement_row, memory_row
+from bench.gpu import (
+    attention,
+    ceilings,
+    compiling,
+    correctness,
+    floors,
+    marks,
+    matmuls,
+    memory_bound,
+    model_folder,
+    sanitizer,
+)
+from bench.gpu.budget import LEAST_STAGE_SECONDS, TOTAL_SECONDS, WRITING_SECONDS, Budget
+from bench.gpu.cases import Case, Ceilings, Compared, Known, checked, distance, timed, timed_row
+from bench.gpu.distribution import chi_square_p
+from bench.gpu.engine import agreement_row, memory_row, seed_row
 from bench.gpu.engine_run import run
 from bench.gpu.rows import Row, from_json, markdown, to_json
-from bench.gpu.timing import Timing, buffers_for
+from bench.gpu.stages import STAGES
+from bench.gpu.timing import Call, Timing, buffers_for
 from tests.support.tiny_model import save_tiny_model
 
 
@@ -45,6 +62,8 @@ def test_prefill_counts_what_each_token_sees() -> None:
 
 def test_other_floors() -> None:
     assert floors.store_bytes("int8", 2, num_kv_heads=1, head_dim=128) == 2 * (512 + 264)
+    turned = floors.rope_store_bytes("int8", 2, num_heads=4, num_kv_heads=1, head_dim=128)
+    assert turned == 2 * (512 + 264) + 2 * 2 * 4 * 256
     assert floors.add_norm_bytes(3, 5) == 4 * 3 * 5 * 2
     assert floors.silu_mul_bytes(3, 5) == 3 * 3 * 5 * 2
     assert floors.block_copy_bytes(2, 100) == 400
@@ -181,11 +200,73 @@ def test_both_ceilings_are_read_from_the_first_stage() -> None:
 def test_no_stage_is_begun_that_could_not_end_in_time() -> None:
     now = 1000.0
     budget = Budget(now, lambda: now, total_seconds=100.0)
-    assert budget.limit(40.0) == 40.0
+    assert budget.limit(later=55.0) == 40.0
     now = 1060.0
-    assert budget.limit(40.0) == 35.0
-    now = 1085.0
-    assert budget.limit(40.0) is None
+    assert budget.limit(later=0.0) == 35.0
+    assert budget.limit(later=20.1) is None
+
+
+def test_every_stage_has_the_time_that_it_was_promised() -> None:
+    assert sum(stage.seconds for stage in STAGES) <= TOTAL_SECONDS - WRITING_SECONDS
+    assert all(stage.seconds >= LEAST_STAGE_SECONDS for stage in STAGES)
+    assert len({stage.name for stage in STAGES}) == len(STAGES)
+
+
+def test_kernels_are_shared_out_and_each_is_compiled_by_one_process() -> None:
+    groups = compiling.launches()
+    parts = [compiling.share(groups, index, 5) for index in range(5)]
+    assert sum(map(len, parts)) == sum(map(len, groups)) > len(groups)
+    decode = [group for group in groups if len(group) == len(attention.BATCHES) + 1]
+    assert len(decode) == len(attention.MODES), "a mode's plain and ragged batches"
+
+
+def test_a_stage_that_is_begun_again_makes_what_is_missing() -> None:
+    def fail(device: torch.device) -> list[Call]:
+        raise RuntimeError("no such kernel")
+
+    cases = [Case(name=name, prepare=fail, num_bytes=1.0) for name in ("a", "b")]
+    known = Known(rows={"a": Row(stage="s", name="a", microseconds=5.0)})
+    found = list(timed("s", cases, known))
+    assert [(each.name, each.verdict) for each in found] == [("b", "FAIL")]
+    only = [check for check in correctness.checks() if check.name == "block copy"]
+    done = Known(rows={"block copy": Row(stage="s", name="block copy")})
+    assert list(checked("s", only, done)) == []
+
+
+def test_a_model_is_written_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_folder, "MEMORY", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path.parent))
+    for roomier in (tmp_path, tmp_path.parent):
+        monkeypatch.setattr(
+            model_folder, "free_bytes", lambda folder, best=roomier: int(folder == str(best))
+        )
+        assert model_folder.roomiest_folder() == str(roomier)
+    monkeypatch.setattr(model_folder, "MEMORY", str(tmp_path / "absent"))
+    assert model_folder.roomiest_folder() == str(tmp_path.parent)
+
+
+def test_a_missing_sanitizer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sanitizer, "TOOL", "no-such-tool")
+    (found,) = sanitizer.rows()
+    assert found.verdict == "-" and "was not found" in found.note
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "verdict", "text"),
+    [
+        (0, "========= ERROR SUMMARY: 0 errors\n", "pass", "ERROR SUMMARY: 0 errors"),
+        (9, "x\n========= Invalid __global__ read of size 16\n", "FAIL", "code 9: Invalid __glob"),
+        (1, "========= COMPUTE-SANITIZER\nno driver\n", "FAIL", "code 1: COMPUTE-SANITIZER no dr"),
+    ],
+)
+def test_what_the_sanitizer_says_is_a_verdict(
+    code: int, said: str, verdict: str, text: str
+) -> None:
+    found = sanitizer.outcome("n", code, said)
+    assert found.verdict == verdict
+    assert text in (found.failed or found.note)
 
 
 def test_rows_survive_a_stage_that_breaks(tmp_path: Path) -> None:
@@ -210,7 +291,8 @@ def parent_of_sleepers(tmp_path: Path) -> Iterator[list[str]]:
 def test_a_stage_that_hangs_is_ended_with_all_that_it_started(
     parent_of_sleepers: list[str], tmp_path: Path
 ) -> None:
-    assert gpu_check.ended_badly(parent_of_sleepers, limit=4.0) == "it was ended after 4 s"
+    ended = gpu_check.run_command(parent_of_sleepers, limit=4.0)
+    assert ended == gpu_check.Ended(None, "it was ended after 4 s")
     child = int((tmp_path / "child").read_text())
     for _ in range(200):  # the kernel takes its time to end what was killed
         if has_ended(child):
@@ -228,8 +310,74 @@ def has_ended(pid: int) -> bool:
 
 def test_a_stage_that_fails_says_why() -> None:
     command = [sys.executable, "-c", "raise ValueError('no such kernel')"]
-    assert gpu_check.ended_badly(command, limit=30.0) == "ValueError: no such kernel"
-    assert gpu_check.ended_badly([sys.executable, "-c", "pass"], limit=30.0) is None
+    ended = gpu_check.run_command(command, limit=30.0)
+    assert ended == gpu_check.Ended(1, "code 1: ValueError: no such kernel")
+    assert gpu_check.run_command([sys.executable, "-c", "pass"], limit=30.0).problem is None
+
+
+# Stands for the script: rows it makes are those that the file lacks, until it ends as told.
+STAGE = """
+import json, pathlib, signal, sys, time
+path = pathlib.Path(sys.argv[4])
+count = len(path.read_text().splitlines())
+with path.open("a") as file:
+    for index in range(count, {made}):
+        print(json.dumps({{"stage": sys.argv[2], "name": f"row {{index}}"}}), file=file, flush=True)
+        if index % 2:
+            sys.exit({code})
+    file.write('{{"stage": "cut')
+    file.flush()
+    time.sleep({seconds})
+"""
+
+
+def staged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, made: int, code: int, seconds: int = 0
+) -> Path:
+    script = tmp_path / "stage.py"
+    script.write_text(STAGE.format(made=made, code=code, seconds=seconds))
+    monkeypatch.setattr(gpu_check, "__file__", str(script))
+    path = tmp_path / "rows"
+    path.write_text("")
+    return path
+
+
+def run_staged(path: Path) -> list[tuple[str, str | None]]:
+    gpu_check.run_within(Budget(time.monotonic(), time.monotonic), "s", path, later=0.0)
+    return [(each.name, each.failed) for each in gpu_check.read_rows(path)]
+
+
+def test_a_stage_that_lost_the_device_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = staged(tmp_path, monkeypatch, made=5, code=gpu_check.CONTEXT_LOST)
+    assert run_staged(path) == [(f"row {index}", None) for index in range(5)]
+
+
+def test_a_stage_that_crashed_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = staged(tmp_path, monkeypatch, made=5, code=3)
+    found = run_staged(path)
+    assert found[:2] == [("row 0", None), ("row 1", None)]
+    assert found[2:] == [("the rest", "code 3: no message (after row 1)")]
+
+
+def test_a_check_that_is_asked_to_end_keeps_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half_a_stage(budget: Budget, name: str, path: Path, *, later: float) -> None:
+        gpu_check.write_rows(path, [row(share=1.0)])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # put back afterwards
+    monkeypatch.setattr(gpu_check, "run_within", half_a_stage)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit, match="143"):
+            gpu_check.run_all("a machine", tmp_path / "out")
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    text = (tmp_path / "out/gpu_check.md").read_text()
+    assert "| n |" in text and "SystemExit(143)" in text
 
 
 def test_results_are_written_as_markdown_and_json(tmp_path: Path) -> None:
@@ -265,7 +413,9 @@ def test_the_engine_answers_with_tokens_speed_and_memory(tmp_path: Path) -> None
         "num_gpu_blocks_override": 32,
         "device_memory_bytes": 8 << 30,
     }
-    answer = run(settings, prompts=2, prompt_tokens=5, new_tokens=4, vocabulary=(1, 200))
+    answer = run(
+        settings, prompts=2, prompt_tokens=5, new_tokens=4, sampled_tokens=6, vocabulary=(1, 200)
+    )
     assert [len(tokens) for tokens in answer["tokens"]] == [4, 4]
     assert answer["errors"] == [] and answer["tokens_per_second"] > 0
     assert memory_row("r", answer).verdict == "pass"
@@ -273,3 +423,16 @@ def test_the_engine_answers_with_tokens_speed_and_memory(tmp_path: Path) -> None
     assert same.error == 0.0 and same.verdict == "pass"
     other = [[token + 1 for token in each] for each in answer["tokens"]]
     assert agreement_row("a", "b", answer["tokens"], other).verdict == "FAIL"
+    alone, in_a_batch = answer["sampled"]
+    assert len(alone) == 6 and seed_row("r", alone, in_a_batch).verdict == "pass"
+    assert seed_row("r", alone, [*in_a_batch[:5], -1]).verdict == "FAIL"
+
+
+def test_chi_square_has_the_tail_that_is_known() -> None:
+    half = torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64)
+    assert chi_square_p(torch.tensor([60, 40, 0]), half) == pytest.approx(0.0455, abs=1e-4)
+    assert chi_square_p(torch.tensor([50, 50, 0]), half) == 1.0
+    assert chi_square_p(torch.tensor([50, 49, 1]), half) == 0.0, "an impossible one was drawn"
+    thirds = torch.full((3,), 1 / 3, dtype=torch.float64)
+    tail = chi_square_p(torch.tensor([120, 100, 80]), thirds)
+    assert tail == pytest.approx(math.exp(-4)), "of 8, with 2 degrees of freedom"

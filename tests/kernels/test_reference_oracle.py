@@ -15,6 +15,7 @@ from pagefleet_kernels.reference import paged_attention_reference
 from tests.support.attention_problems import Problem, exact_stored, problem, relative_error
 
 SMALL_LENGTH = st.integers(0, 40)
+WIDTHS = st.sampled_from([8, 12, 64, 80, 96, 128, 192, 256])  # of keys and of values
 
 
 @st.composite
@@ -34,8 +35,8 @@ def problems(draw: st.DrawFn) -> Problem:
         mode=draw(st.sampled_from(KV_MODES)),
         dtype=torch.float32,
         heads=(num_kv_heads * draw(st.integers(1, 3)), num_kv_heads),
-        widths=(draw(st.sampled_from([8, 12, 32])), draw(st.sampled_from([8, 20, 64]))),
-        block_size=draw(st.sampled_from([8, 16, 24])),
+        widths=(draw(WIDTHS), draw(WIDTHS)),
+        block_size=draw(st.sampled_from([8, 16, 24, 64, 256])),
         features=features,
     )
 

@@ -128,6 +128,17 @@ def test_a_broken_sequence_shows_and_does_not_reach_its_neighbours() -> None:
     assert found[[0, *range(2, 14)]].isfinite().all()
 
 
+@pytest.mark.parametrize("is_deterministic", [False, True])
+def test_sequences_without_tokens_in_this_step_are_passed_over(is_deterministic: bool) -> None:
+    given = problem([(1, 20), (0, 33), (12, 12), (0, 0), (1, 7)])
+    out = given.blank()
+    paged_attention(
+        given.query, given.cache, given.metadata,
+        out=out, is_deterministic=is_deterministic, **given.options,
+    )  # fmt: skip
+    assert relative_error(out, exact_stored(given)) < 5e-3
+
+
 def test_nothing_to_do() -> None:
     given = problem([(1, 5)])
     empty = paged_attention(given.query[:0], given.cache, given.metadata, **given.options)

@@ -1,12 +1,8 @@
 """The copy of block records in the interpreter.
 
-Covered: bit-exactness over sizes that do not fill a chunk, strided records, padding, ids far past
-2 GiB, refusals. Left out: speed.
+Covered: bit-exactness over sizes that do not fill a chunk, strided records, padding,
+refusals. Far addresses are in test_far_addresses.py. Left out: speed.
 """
-
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,21 +10,6 @@ import torch
 from pagefleet_kernels.block_copy import copy_blocks_reference
 from pagefleet_kernels.errors import ArgumentError
 from pagefleet_kernels.gpu.block_copy import copy_blocks
-
-ROOT = Path(__file__).resolve().parents[2]
-
-FAR_COPY = """
-from tests.support import triton_interpreter
-triton_interpreter.install()
-import torch
-from pagefleet_kernels.gpu.block_copy import copy_blocks
-record = 1 << 14
-pool = torch.empty((1 << 31) + 4 * record, dtype=torch.uint8).view(-1, record)  # lazily mapped
-last = pool.shape[0] - 1
-pool[last] = torch.arange(record).to(torch.uint8)
-copy_blocks(pool, torch.tensor([[last, last - 1]]))
-assert torch.equal(pool[last - 1], pool[last])
-"""
 
 
 def pool(num_blocks: int, record_bytes: int) -> torch.Tensor:
@@ -64,17 +45,6 @@ def test_no_pairs_are_nothing_to_do(num_blocks: int) -> None:
     assert torch.equal(records, before)
 
 
-def test_a_block_past_two_gibibytes_is_found() -> None:
-    roots = [ROOT, ROOT / "kernels"]
-    done = subprocess.run(
-        [sys.executable, "-c", FAR_COPY],
-        env={"PYTHONPATH": ":".join(map(str, roots)), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize(
     ("records", "pairs", "named"),
     [
@@ -87,6 +57,9 @@ def test_a_block_past_two_gibibytes_is_found() -> None:
         (pool(4, 64), torch.zeros(1, 3, dtype=torch.int64), "pairs.shape"),
         (pool(4, 64), torch.zeros(2, 1, dtype=torch.int64).T.expand(2, 2), "pairs.stride"),
         (pool(4, 64), torch.tensor([[1, 4]]), r"pairs.max\(\)=4: must be below the pool's 4"),
+        (pool(4, 64), torch.tensor([[1, 3], [0, 3]]), r"=\[3\]: must be each destination once"),
+        (pool(4, 64), torch.tensor([[1, 3], [0, 1]]), r"=\[1\]: must be destinations that are no"),
+        (pool(4, 64), torch.tensor([[2, 2]]), r"=\[2\]: must be destinations that are no source"),
     ],
 )
 def test_what_would_copy_wrong_bytes_is_refused(

@@ -9,7 +9,7 @@ from itertools import chain
 import pytest
 import torch
 
-from bench.gpu import correctness, memory_bound
+from bench.gpu import correctness, memory_bound, sanitizer
 from bench.gpu.batches import Heads, make_batch
 from bench.gpu.cases import distance
 from pagefleet_kernels.gpu.attention import paged_attention
@@ -22,7 +22,17 @@ CASES = {case.name: case for case in chain(memory_bound.cases(), memory_bound.sa
 
 @pytest.mark.parametrize(
     "name",
-    ["block copy", "SiLU-mul", "add + RMSNorm gemma", "int4 matmul, 17 rows", "fp8 matmul, 1 rows"],
+    [
+        "block copy",
+        "SiLU-mul",
+        "add + RMSNorm gemma",
+        "KV write turned, normalized",
+        "int4 matmul, 17 rows",
+        "fp8 matmul, 1 rows",
+        "attention, every feature int8",
+        "attention, batch mates change no bit bfloat16",
+        "RoPE and KV write int8",
+    ],
 )
 def test_comparisons_hold_in_the_interpreter(name: str) -> None:
     check = CHECKS[name]
@@ -36,6 +46,10 @@ def test_timed_calls_can_be_launched(name: str) -> None:
     calls = CASES[name].prepare(CPU)
     assert len(calls) > 1, "small work is rotated among buffers"
     calls[0]()
+
+
+def test_what_the_sanitizer_watches_can_be_launched() -> None:
+    sanitizer.main(CPU)
 
 
 @pytest.mark.parametrize("mode", ["bfloat16", "int4"])

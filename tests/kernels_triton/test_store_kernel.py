@@ -1,7 +1,8 @@
 """Writing keys and values in the interpreter: every byte against the torch reference.
 
 Covered: every mode over widths, heads and block sizes, padding, strided rows, wider records, RoPE
-of both layouts and of part of a row, rows of zeros, of outliers, of equal values, broken rows.
+of both layouts and of part of a row, tables as models make them, norms of heads; rows of zeros, of
+outliers, of equal values, broken rows.
 Left out: fused multiply-add, by which a GPU may differ in the last bit of a turned value.
 """
 
@@ -14,6 +15,7 @@ from pagefleet_kernels import KV_MODES, KVPool
 from pagefleet_kernels import store_kv as store_kv_reference
 from pagefleet_kernels.gpu.store import rope_store_kv, store_kv
 from pagefleet_kernels.kv_pool import layer_cache
+from pagefleet_kernels.norm import HeadNorms
 from pagefleet_kernels.reference import read_sequence
 from pagefleet_kernels.rope import rope_store_kv_reference
 from tests.support.kv_pools import poisoned_pool
@@ -113,6 +115,38 @@ def test_turned_rows_are_the_reference_s(
     assert torch.equal(turned, reference)
     assert torch.equal(found.records, expected.records)
     assert not torch.equal(turned, query), "no row was turned"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("has_norms", [False, True])
+def test_rows_of_one_product_are_turned_by_a_models_own_tables(
+    dtype: torch.dtype, has_norms: bool
+) -> None:
+    """Heads side by side in one tensor; a cos and sin per token, twice in a row."""
+    mode = str(dtype).removeprefix("torch.")
+    found, expected = pools(mode, SHAPES[1])
+    product = torch.cat([each.flatten(1) for each in rows((80, 96), 2, dtype)], dim=1)
+    product = torch.cat([torch.randn(len(SLOTS), 2 * 80).to(dtype), product], dim=1)
+    query, key, value = product.split([160, 160, 192], dim=1)
+    angles = (torch.rand(len(SLOTS), 20) * 6.0).repeat(1, 2)
+    weights = (1 + torch.randn(2, 80)).to(dtype)
+    arguments = (
+        query.unflatten(1, (2, 80)),
+        key.unflatten(1, (2, 80)),
+        value.unflatten(1, (2, 96)),
+    )
+    options: dict[str, Any] = {
+        "cos": angles.cos().to(dtype)[:, :20],
+        "sin": angles.sin().to(dtype)[:, :20],
+        "norms": HeadNorms(query=weights[0], key=weights[1], eps=1e-6) if has_norms else None,
+    }
+    turned = rope_store_kv(*arguments, found.layer(0), SLOTS, **options)
+    reference = rope_store_kv_reference(*arguments, expected.layer(0), SLOTS, **options)
+    atol, rtol = (1e-5, 1e-5) if dtype is torch.float32 else (0.0, 0.01)
+    torch.testing.assert_close(turned, reference, atol=atol, rtol=rtol)
+    for part in ("keys", "values"):
+        one, other = (getattr(each.layer(0), part).codes for each in (found, expected))
+        torch.testing.assert_close(one, other, atol=atol, rtol=rtol, equal_nan=True)
 
 
 @pytest.mark.parametrize("mode", ["bfloat16", "int8", "int4"])

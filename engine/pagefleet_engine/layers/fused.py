@@ -5,6 +5,8 @@ call computes all of them and the others take their part, so the model's code st
 a small batch pays for one operator in place of three.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
@@ -20,7 +22,7 @@ class FusedLinears(nn.Module):
         super().__init__()
         self._sizes = [each.out_features for each in linears]
         weight = torch.cat([each.weight.detach() for each in linears])
-        self.packed = PackedLinear(weight, _joined_bias(linears))
+        self.packed = PackedLinear(weight, joined_bias(linears))
         self._input: torch.Tensor | None = None
         self._outputs: tuple[torch.Tensor, ...] = ()
 
@@ -63,7 +65,8 @@ def fuse_linears(model: nn.Module) -> int:
     return count
 
 
-def _joined_bias(linears: list[nn.Linear]) -> torch.Tensor | None:
+def joined_bias(linears: Sequence[nn.Linear]) -> torch.Tensor | None:
+    """The biases one after the other, zeros where a layer has none; None if no layer has one."""
     if all(each.bias is None for each in linears):
         return None
     return torch.cat(

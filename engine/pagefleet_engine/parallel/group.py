@@ -18,7 +18,7 @@ class RankGroup:
 
     def __init__(self, place: Place, store: Store, device: torch.device) -> None:
         self.place = place
-        self._device = device
+        self.device = device
         if place.node.count == 1:  # the pod's own name may not resolve to an address
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         dist.init_process_group(
@@ -55,13 +55,17 @@ class RankGroup:
         dist.all_gather(parts, tensor, group=self._tensor_group)
         return torch.cat(parts, dim=-1)
 
+    def all_agree(self, can: bool) -> bool:
+        """Whether every rank of every stage can; all of them ask at the same time."""
+        flag = torch.tensor([int(can)], device=self.device)
+        dist.all_reduce(flag, op=dist.ReduceOp.MIN)
+        return bool(flag.item())
+
     def send_to_next(self, tensor: torch.Tensor) -> None:
         dist.send(tensor.contiguous(), dst=self.place.next_rank)
 
-    def receive_from_previous(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
-        tensor = torch.empty(*shape, dtype=dtype, device=self._device)
-        dist.recv(tensor, src=self.place.previous_rank)
-        return tensor
+    def receive_from_previous(self, room: torch.Tensor) -> None:
+        dist.recv(room, src=self.place.previous_rank)
 
     def close(self) -> None:
         dist.destroy_process_group()

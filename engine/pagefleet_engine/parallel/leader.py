@@ -33,6 +33,7 @@ from pagefleet_engine.parallel.rank_process import end_ranks, spawn_ranks
 from pagefleet_engine.parallel.rendezvous import accept_ranks, open_store
 from pagefleet_engine.request import EngineLedger
 from pagefleet_engine.sampler import Sampler
+from pagefleet_engine.sampling.draw import open_draw
 from pagefleet_engine.sizing import (
     KVSizing,
     describe_ledger,
@@ -122,7 +123,7 @@ def _load(
 
     links.send(Allocate(sizing.num_blocks))
     eos = eos_token_ids(config.model_path)
-    sampler = Sampler(seed=config.seed, eos_token_ids=eos)
+    sampler = Sampler(open_draw(rank.device.torch_device, seed=config.seed), eos_token_ids=eos)
     runner = worker.make_runner(profile, num_blocks=sizing.num_blocks, sampler=sampler)
     links.collect(Allocated)
     worker.prepare(runner, profile)

@@ -96,18 +96,66 @@ class StageForward:
     def __call__(
         self, input_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor
     ) -> torch.Tensor:
+        received = self.make_room(len(positions))
+        self.receive(received)
+        output = self.compute(received, input_ids, positions, rows)
+        self.send(output)
+        return output
+
+    def make_room(self, num_tokens: int) -> torch.Tensor:
+        """For hidden states of the stage before, if there is one: [1, num_tokens, hidden_size]."""
+        size = (1, 0 if self._entrance is None else num_tokens, self._model.config.hidden_size)
+        return torch.empty(size, dtype=self._model.dtype, device=self._group.device)
+
+    def receive(self, room: torch.Tensor) -> None:
         if self._entrance is not None:
-            self._entrance.received = self._group.receive_from_previous(
-                1, len(positions), self._model.config.hidden_size, dtype=self._model.dtype
-            )
+            self._group.receive_from_previous(room)
+
+    def compute(
+        self,
+        received: torch.Tensor,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        rows: torch.Tensor,
+    ) -> torch.Tensor:
+        """Logits of `rows`, before the last stage the hidden states: [num_tokens, hidden_size]."""
+        if self._entrance is not None:
+            self._entrance.received = received
         if self._group.place.is_last_stage:
             return run_model(self._model, input_ids, positions, rows)
         self._model.base_model(
             input_ids=input_ids[None], position_ids=positions[None], use_cache=False
         )
         assert self._computed is not None, "the stage's last layer has run"
-        self._group.send_to_next(self._computed)
-        return self._computed
+        return self._computed[0]
+
+    def send(self, output: torch.Tensor) -> None:
+        if not self._group.place.is_last_stage:
+            self._group.send_to_next(output)
+
+    def captured(self, most: int) -> "CapturedStage":
+        """The same for graphs of up to `most` tokens."""
+        return CapturedStage(self, self.make_room(most))
 
     def _keep(self, _module: nn.Module, _args: object, output: torch.Tensor) -> None:
         self._computed = output
+
+
+class CapturedStage:
+    """What a stage computes, on received hidden states that lie where they lay when captured."""
+
+    def __init__(self, stage: StageForward, room: torch.Tensor) -> None:
+        self._stage = stage
+        self._room = room
+
+    def __call__(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor
+    ) -> torch.Tensor:
+        received = self._room[:, : len(positions)]
+        return self._stage.compute(received, token_ids, positions, rows)
+
+    def receive(self, count: int) -> None:
+        self._stage.receive(self._room[:, :count])
+
+    def send(self, output: torch.Tensor) -> None:
+        self._stage.send(output)

@@ -2,20 +2,23 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch.distributed import Store  # type: ignore[attr-defined]
+from transformers import PreTrainedModel
 
 from pagefleet_engine.config import EngineConfig
 from pagefleet_engine.device import Device, open_device
 from pagefleet_engine.errors import ConfigError
 from pagefleet_engine.measure import measure_rank
+from pagefleet_engine.model_runner import run_model
 from pagefleet_engine.parallel.group import RankGroup
 from pagefleet_engine.parallel.messages import Measurement
 from pagefleet_engine.parallel.part import load_part
 from pagefleet_engine.parallel.pipeline import StageForward
 from pagefleet_engine.parallel.placement import Place
-from pagefleet_engine.worker import Profile, Worker, torch_dtype
+from pagefleet_engine.worker import Profile, RankForward, Worker, torch_dtype
 from pagefleet_memory import EngineLimits, ModelShape, build_ledger
 
 
@@ -41,14 +44,13 @@ class Rank:
             max_model_len=limits.max_model_len,
             quantization=self.shape.quantization,
         )
-        forward = StageForward(model, group) if self.place.num_stages > 1 else None
         return Worker(
             model,
             device=self.device,
             shape=self.shape,
             limits=limits,
             stage=self.place.stage,
-            forward=forward,
+            forward=_forward(model, group),
             attention_backend=self._config.attention_backend,
         )
 
@@ -69,6 +71,13 @@ class Rank:
             workspace_bytes=measured.workspace_bytes or 0,
             context_bytes=measured.context_bytes or 0,
         )
+
+
+def _forward(model: PreTrainedModel, group: RankGroup) -> RankForward:
+    if group.place.num_stages == 1:
+        return RankForward.whole(partial(run_model, model), agree=group.all_agree)
+    stage = StageForward(model, group)
+    return RankForward(run=stage, captured=stage.captured, agree=group.all_agree)
 
 
 def open_rank_device(config: EngineConfig, place: Place) -> Device:

@@ -25,6 +25,7 @@ from pagefleet_engine.parallel.placement import Place
 from pagefleet_engine.parallel.rank import Rank
 from pagefleet_engine.parallel.rendezvous import connect_to_leader, join_store
 from pagefleet_engine.sampler import Sampler
+from pagefleet_engine.sampling.torch_draw import TorchDraw
 from pagefleet_memory import EngineLimits
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ def _serve(config: EngineConfig, place: Place, store: Store, link: LeaderLink) -
     link.send(rank.measure(worker, profile, limits))
 
     num_blocks = link.receive(Allocate).num_blocks
-    unused = Sampler(seed=0, eos_token_ids=frozenset())
+    unused = Sampler(TorchDraw(seed=0), eos_token_ids=frozenset())
     runner = worker.make_runner(profile, num_blocks=num_blocks, sampler=unused)
     link.send(Allocated())
     worker.prepare(runner, profile)

@@ -10,23 +10,27 @@ BLOCK = 2048
 
 
 @triton.jit
-def silu_mul_kernel(gate_up, target, width, stride, BLOCK: tl.constexpr):
+def silu_mul_kernel(gate, up, target, width, gate_stride, up_stride, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width
-    gate = tl.load(gate_up + row * stride + column, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(gate_up + row * stride + width + column, mask=inside, other=0.0)
-    activated = (gate / (1.0 + tl.exp(-gate))).to(target.dtype.element_ty)
-    result = activated.to(tl.float32) * up.to(tl.float32)
+    x = tl.load(gate + row * gate_stride + column, mask=inside, other=0.0).to(tl.float32)
+    factor = tl.load(up + row * up_stride + column, mask=inside, other=0.0)
+    activated = (x / (1.0 + tl.exp(-x))).to(target.dtype.element_ty)
+    result = activated.to(tl.float32) * factor.to(tl.float32)
     tl.store(target + row * width + column, result.to(target.dtype.element_ty), mask=inside)
 
 
-def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As `silu_mul_reference`; rows may be strided."""
-    check_silu_mul(gate_up)
-    num_rows, width = gate_up.shape[0], gate_up.shape[1] // 2
-    target = torch.empty(num_rows, width, dtype=gate_up.dtype, device=gate_up.device)
+def silu_mul(
+    gate: torch.Tensor,  # [num_tokens, intermediate_size], rows may be strided
+    up: torch.Tensor,
+) -> torch.Tensor:
+    """As `silu_mul_reference`."""
+    check_silu_mul(gate, up)
+    num_rows, width = gate.shape
+    target = torch.empty(num_rows, width, dtype=gate.dtype, device=gate.device)
     if target.numel():
         grid = (num_rows, triton.cdiv(width, BLOCK))
-        silu_mul_kernel[grid](gate_up, target, width, gate_up.stride(0), BLOCK=BLOCK, num_warps=8)
+        strides = gate.stride(0), up.stride(0)
+        silu_mul_kernel[grid](gate, up, target, width, *strides, BLOCK=BLOCK, num_warps=8)
     return target

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from pagefleet_kernels.attention_checks import check_options
 from pagefleet_kernels.gpu.attention_kernel import attention_kernel
 from pagefleet_kernels.gpu.checks import check_attention, check_block_ids
 from pagefleet_kernels.gpu.constants import (
@@ -87,10 +88,11 @@ def paged_attention(
 
     Tokens of a sequence whose length is 0 give zeros. With `is_deterministic` a sequence's result
     does not depend, to the bit, on what else is in the batch. `scratch` holds partial results and
-    is overwritten; without it they are allocated. `debug` looks for block ids past the pool.
-    ArgumentError names what cannot work.
+    is overwritten; without it they are allocated. `debug` looks for block ids past the pool and
+    for lengths that do not belong together. ArgumentError names what cannot work.
     """
     per_head = {"sinks": sinks, "alibi_slopes": alibi_slopes}
+    check_options(window=window, softcap=softcap)
     check_attention(query, cache, metadata, per_head=per_head, out=out)
     if debug:
         check_block_ids(metadata, cache)

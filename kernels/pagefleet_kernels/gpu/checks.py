@@ -2,11 +2,14 @@
 
 import torch
 
+from pagefleet_kernels.attention_checks import check_batch
+from pagefleet_kernels.checks import check, check_tensor
 from pagefleet_kernels.errors import ArgumentError
 from pagefleet_kernels.gpu.device import traits_of
 from pagefleet_kernels.kv_layout import BLOCK_SIZE_UNIT
 from pagefleet_kernels.kv_pool import LayerCache
 from pagefleet_kernels.metadata import AttentionMetadata
+from pagefleet_kernels.norm import HeadNorms
 
 HEAD_DIMS = (64, 80, 96, 128, 192, 256)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -24,6 +27,7 @@ def check_attention(
 ) -> None:
     check_cache(cache, query.device)
     check_rows("query", query, None, cache.head_dim, cache.k_codes.device)
+    _check_metadata(metadata, query, block_size=cache.block_size)
     num_heads = query.shape[1]
     if num_heads == 0 or num_heads % cache.num_kv_heads:
         hint = f"the number of heads must be a multiple of the cache's {cache.num_kv_heads}"
@@ -36,12 +40,6 @@ def check_attention(
                 raise ArgumentError(
                     f"{name}.shape", tuple(tensor.shape), f"one a head: {num_heads}"
                 )
-    tables = metadata.block_tables
-    _check_device("block_tables", tables, query.device)
-    if tables.dtype not in (torch.int32, torch.int64):
-        raise ArgumentError("block_tables.dtype", tables.dtype, "use int64")
-    if tables.ndim != 2 or (tables.shape[1] > 1 and tables.stride(1) != 1):
-        raise ArgumentError("block_tables.stride()", tables.stride(), "rows must be contiguous")
     if out is not None:
         expected = (*query.shape[:2], cache.v_head_dim)
         if out.shape != expected or out.dtype != query.dtype:
@@ -49,6 +47,24 @@ def check_attention(
             raise ArgumentError("out", found, f"must be {expected} of {query.dtype}")
         _check_device("out", out, query.device)
         _check_row_contiguous("out", out)
+
+
+def _check_metadata(metadata: AttentionMetadata, query: torch.Tensor, *, block_size: int) -> None:
+    device, tables, lengths = query.device, metadata.block_tables, metadata.device_lengths
+    wide = (torch.int32, torch.int64)
+    check_tensor("block_tables", tables, shape=(None, None), dtypes=wide, device=device)
+    if lengths is None or metadata.query_starts:
+        check_batch(query.shape[0], metadata, block_size=block_size)
+    if lengths is None:
+        return
+    some = metadata.num_seqs > 0 or query.shape[0] == 0
+    check(some, "block_tables.shape[0]", metadata.num_seqs, "the sequences of the query's tokens")
+    for name, numbers, size in (
+        ("query_starts", lengths.query_starts, metadata.num_seqs + 1),
+        ("seq_lens", lengths.seq_lens, metadata.num_seqs),
+    ):
+        name = f"device_lengths.{name}"
+        check_tensor(name, numbers, shape=(size,), dtypes=(torch.int32,), device=device)
 
 
 def check_rows(
@@ -81,22 +97,46 @@ def check_rope(
     query: torch.Tensor,
     key: torch.Tensor,
     *,
-    positions: torch.Tensor,
+    positions: torch.Tensor | None,
     cos: torch.Tensor,
     sin: torch.Tensor,
 ) -> None:
     check_rows("query", query, None, key.shape[2], key.device)
     if query.shape[0] != key.shape[0]:
         raise ArgumentError("query.shape[0]", query.shape[0], f"key has {key.shape[0]} tokens")
-    check_per_token("positions", positions, key)
+    rows = "num_positions"
+    if positions is None:
+        rows = str(key.shape[0])
+    else:
+        check_per_token("positions", positions, key)
     for name, table in (("cos", cos), ("sin", sin)):
         _check_device(name, table, key.device)
-        _check_contiguous(name, table)
-        if table.dtype != torch.float32:
-            raise ArgumentError(f"{name}.dtype", table.dtype, "use float32")
-        if table.ndim != 2 or table.shape != cos.shape or 2 * table.shape[1] > key.shape[2]:
-            hint = f"cos and sin are [num_positions, at most {key.shape[2] // 2}]"
+        if table.dtype not in DTYPES or table.dtype != cos.dtype:
+            raise ArgumentError(f"{name}.dtype", table.dtype, "use one of the rows' dtypes in both")
+        is_short = positions is None and table.shape[:1] != key.shape[:1]
+        if table.ndim != 2 or table.shape != cos.shape or is_short or not _fits(table, key):
+            hint = f"cos and sin are [{rows}, 1 to {key.shape[2] // 2}]"
             raise ArgumentError(f"{name}.shape", tuple(table.shape), hint)
+        _check_row_contiguous(name, table)
+        if table.stride(0) != cos.stride(0):
+            raise ArgumentError(f"{name}.stride(0)", table.stride(0), f"cos has {cos.stride(0)}")
+
+
+def _fits(table: torch.Tensor, rows: torch.Tensor) -> bool:
+    return 2 <= 2 * table.shape[1] <= rows.shape[2]
+
+
+def check_head_norms(query: torch.Tensor, norms: HeadNorms) -> None:
+    """Weights of the width and dtype of a head."""
+    for name, weight in (("norms.query", norms.query), ("norms.key", norms.key)):
+        check_tensor(
+            name,
+            weight,
+            shape=(query.shape[2],),
+            dtypes=(query.dtype,),
+            device=query.device,
+        )
+    check(norms.eps > 0, "norms.eps", norms.eps, "above 0")
 
 
 def check_per_token(name: str, numbers: torch.Tensor, rows: torch.Tensor) -> None:
@@ -143,8 +183,18 @@ def check_fp8(capability: int) -> None:
 
 
 def check_block_ids(metadata: AttentionMetadata, cache: LayerCache) -> None:
-    """Refuse ids past the pool in the used part of the tables; waits for the device."""
-    for row, seq_len in zip(metadata.block_tables, metadata.seq_lens, strict=True):
+    """Refuse lengths that do not belong together, and ids past the pool in the used part of the
+    tables; waits for the device."""
+    starts, seq_lens = list(metadata.query_starts), list(metadata.seq_lens)
+    if metadata.device_lengths is not None:
+        starts = metadata.device_lengths.query_starts.tolist()
+        seq_lens = metadata.device_lengths.seq_lens.tolist()
+    for index, (row, seq_len) in enumerate(zip(metadata.block_tables, seq_lens, strict=True)):
+        query_len = starts[index + 1] - starts[index]
+        fits = 0 <= query_len and (seq_len == 0 or seq_len >= query_len)
+        fits = fits and seq_len <= row.numel() * cache.block_size
+        wanted = f"0, or {query_len} to {row.numel() * cache.block_size} tokens for its query"
+        check(fits, f"seq_lens[{index}]", seq_len, wanted)
         used = row[: -(-seq_len // cache.block_size)]
         if used.numel() and not 0 <= int(used.min()) <= int(used.max()) < cache.num_blocks:
             hint = f"the pool has blocks 0 to {cache.num_blocks - 1}"
@@ -156,6 +206,14 @@ def check_slots(slots: torch.Tensor, cache: LayerCache) -> None:
     last = cache.num_blocks * cache.block_size - 1
     if slots.numel() and int(slots.max()) > last:
         raise ArgumentError("slots", int(slots.max()), f"the pool's last slot is {last}")
+
+
+def check_positions(positions: torch.Tensor, cos: torch.Tensor) -> None:
+    """Refuse positions past the tables; waits for the device."""
+    last = cos.shape[0] - 1
+    if positions.numel() and not 0 <= int(positions.min()) <= int(positions.max()) <= last:
+        found = positions.min().item(), positions.max().item()
+        raise ArgumentError("positions", found, f"cos and sin hold positions 0 to {last}")
 
 
 def parts_of(cache: LayerCache) -> dict[str, torch.Tensor]:

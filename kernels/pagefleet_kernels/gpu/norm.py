@@ -11,7 +11,7 @@ from pagefleet_kernels.norm import Casting, NormedSum, check_norm
 TILE_ELEMENTS = 2048  # narrow rows share a program until it has this much to do
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])  # one variant for every batch
 def rms_norm_kernel(
     x,  # [num_rows, width]
     residual,

@@ -142,6 +142,14 @@ def _gumbel(seed, position, token):
 
 
 @triton.jit
+def perturbed(logit, threshold, temperature, seed, position, token):
+    """The largest of these numbers is a draw from the kept tokens."""
+    kept = (logit >= threshold) & (logit > float("-inf"))
+    noise = _gumbel(seed, position, token)
+    return tl.where(kept, logit / temperature + noise, float("-inf"))
+
+
+@triton.jit
 def draw_kernel(
     logits,  # [num_rows, vocab_size]
     thresholds,
@@ -162,9 +170,8 @@ def draw_kernel(
     broken = tl.max(tl.where(score < float("inf"), 0, 1), axis=0)  # NaN is not below infinity
     temperature = tl.load(temperatures + row)
     if temperature > 0:
-        kept = (score >= tl.load(thresholds + row)) & (score > float("-inf"))
-        noise = _gumbel(tl.load(seeds + row), tl.load(positions + row), token)
-        score = tl.where(kept, score / temperature + noise, float("-inf"))
+        seed, position = tl.load(seeds + row), tl.load(positions + row)
+        score = perturbed(score, tl.load(thresholds + row), temperature, seed, position, token)
     best = tl.max(score, axis=0)
     lowest = tl.min(tl.where(score == best, token, vocab_size), axis=0)
     place = row * num_chunks + chunk
@@ -191,7 +198,7 @@ def sample(
     *,
     any_filter: bool = True,
 ) -> torch.Tensor:
-    """As `sample_reference`; without `any_filter` no row may ask for top-k, top-p or min-p."""
+    """As `sample_reference`."""
     check_sampling(logits, rows)
     num_rows, vocab_size = logits.shape
     tokens = torch.empty(num_rows, dtype=torch.int64, device=logits.device)

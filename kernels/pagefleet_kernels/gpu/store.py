@@ -4,7 +4,13 @@ from dataclasses import dataclass
 
 import torch
 
-from pagefleet_kernels.gpu.checks import check_rope, check_slots, check_store
+from pagefleet_kernels.gpu.checks import (
+    check_head_norms,
+    check_positions,
+    check_rope,
+    check_slots,
+    check_store,
+)
 from pagefleet_kernels.gpu.constants import (
     Constants,
     record_stride,
@@ -13,6 +19,7 @@ from pagefleet_kernels.gpu.constants import (
 )
 from pagefleet_kernels.gpu.store_kernel import store_kernel
 from pagefleet_kernels.kv_pool import LayerCache
+from pagefleet_kernels.norm import HeadNorms
 
 NUM_WARPS = 4
 
@@ -23,9 +30,10 @@ class _Rope:
 
     query: torch.Tensor
     turned: torch.Tensor  # the result
-    positions: torch.Tensor
+    positions: torch.Tensor | None
     cos: torch.Tensor
     sin: torch.Tensor
+    norms: HeadNorms | None
     is_interleaved: bool
 
 
@@ -52,23 +60,30 @@ def rope_store_kv(
     cache: LayerCache,
     slots: torch.Tensor,
     *,
-    positions: torch.Tensor,  # [num_tokens] int64
-    cos: torch.Tensor,  # [num_positions, rotary_dim / 2] float32
+    positions: torch.Tensor | None = None,  # [num_tokens] int64; None: a table row per token
+    cos: torch.Tensor,  # [num_positions, rotary_dim / 2] in any float, rows may be strided
     sin: torch.Tensor,
+    norms: HeadNorms | None = None,
     is_interleaved: bool = False,
     debug: bool = False,
 ) -> torch.Tensor:
-    """As rope.rope_store_kv_reference, in one launch."""
+    """As rope.rope_store_kv_reference, in one launch; slots past the pool and positions past the
+    tables are looked for in debug mode alone."""
     check_store(key, value, cache, slots)
     check_rope(query, key, positions=positions, cos=cos, sin=sin)
+    if norms is not None:
+        check_head_norms(query, norms)
     if debug:
         check_slots(slots, cache)
+        if positions is not None:
+            check_positions(positions, cos)
     rope = _Rope(
         query=query,
         turned=torch.empty(query.shape, dtype=query.dtype, device=query.device),
         positions=positions,
         cos=cos,
         sin=sin,
+        norms=norms,
         is_interleaved=is_interleaved,
     )
     if key.shape[0]:
@@ -84,6 +99,7 @@ def _store(
     *,
     rope: _Rope | None,
 ) -> None:
+    norms = None if rope is None else rope.norms
     constants = store_constants(
         cache,
         num_heads=0 if rope is None else rope.query.shape[1],
@@ -103,9 +119,13 @@ def _store(
         None if rope is None else rope.positions,
         None if rope is None else rope.cos,
         None if rope is None else rope.sin,
+        None if norms is None else norms.query,
+        None if norms is None else norms.key,
+        0.0 if norms is None else norms.eps,
         *((0, 0) if rope is None else rope.query.stride()[:2]),
         *key.stride()[:2],
         *value.stride()[:2],
+        0 if rope is None else rope.cos.stride(0),
         record_stride(cache),
         **constants,
         num_warps=NUM_WARPS,

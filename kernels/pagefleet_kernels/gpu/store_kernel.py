@@ -17,15 +17,19 @@ def store_kernel(
     k_scale_ptr,
     v_scale_ptr,
     slots_ptr,  # [num_tokens] int64; below zero: padding
-    positions_ptr,  # [num_tokens] int64
-    cos_ptr,  # [num_positions, ROTARY / 2] float32, contiguous
+    positions_ptr,  # [num_tokens] int64; None: a row of the tables for each token
+    cos_ptr,  # [num_positions, ROTARY / 2]
     sin_ptr,
+    query_norm_ptr,  # [K_WIDTH], likewise key_norm_ptr; None: rows are not normalized
+    key_norm_ptr,
+    eps,
     query_token_stride,
     query_head_stride,
     key_token_stride,
     key_head_stride,
     value_token_stride,
     value_head_stride,
+    table_stride,  # of cos and sin, from row to row
     record_stride,  # from block to block, in units of 16 bytes
     NUM_HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -68,7 +72,8 @@ def store_kernel(
         is_k_head = k_head < written
         k_rows = load_turned(
             key_ptr + token * key_token_stride, k_head * key_head_stride, is_k_head,
-            positions_ptr, token, cos_ptr, sin_ptr, K_WIDTH, K_PADDED, ROTARY, INTERLEAVED,
+            key_norm_ptr, eps, positions_ptr, token, cos_ptr, sin_ptr, table_stride,
+            K_WIDTH, K_PADDED, ROTARY, INTERLEAVED,
         )  # fmt: skip
         store_rows(
             k_rows, k_ptr, record * K_UNITS + k_head * K_HEAD_STRIDE + offset * K_SLOT_STRIDE,
@@ -80,7 +85,8 @@ def store_kernel(
         is_v_head = v_head < written
         v_rows = load_turned(
             value_ptr + token * value_token_stride, v_head * value_head_stride, is_v_head,
-            positions_ptr, token, cos_ptr, sin_ptr, V_WIDTH, V_PADDED, 0, INTERLEAVED,
+            None, eps, positions_ptr, token, cos_ptr, sin_ptr, table_stride,
+            V_WIDTH, V_PADDED, 0, INTERLEAVED,
         )  # fmt: skip
         store_rows(
             v_rows, v_ptr, record * V_UNITS + v_head * V_HEAD_STRIDE + offset * V_SLOT_STRIDE,
@@ -92,7 +98,8 @@ def store_kernel(
         is_q_head = q_head < NUM_HEADS
         q_rows = load_turned(
             query_ptr + token * query_token_stride, q_head * query_head_stride, is_q_head,
-            positions_ptr, token, cos_ptr, sin_ptr, K_WIDTH, K_PADDED, ROTARY, INTERLEAVED,
+            query_norm_ptr, eps, positions_ptr, token, cos_ptr, sin_ptr, table_stride,
+            K_WIDTH, K_PADDED, ROTARY, INTERLEAVED,
         )  # fmt: skip
         place = (token * NUM_HEADS + q_head) * K_WIDTH
         store_plain(q_rows, query_out_ptr, place, is_q_head, K_WIDTH, K_PADDED)
@@ -103,24 +110,31 @@ def load_turned(
     rows_ptr,
     offsets,
     is_row,
+    norm_ptr,
+    eps,
     positions_ptr,
     token,
     cos_ptr,
     sin_ptr,
+    table_stride,
     WIDTH: tl.constexpr,
     PADDED: tl.constexpr,
     ROTARY: tl.constexpr,
     INTERLEAVED: tl.constexpr,
 ):
-    """Rows [rows, PADDED] in float32, the first ROTARY elements turned by the position.
+    """Rows [rows, PADDED] in float32, normalized, the first ROTARY elements turned by the position.
 
-    Element x of a pair becomes x * cos + other * sin (minus, for the first of the pair), rounded
-    to the rows' own dtype as if they had been turned by themselves.
+    Element x of a pair becomes x * cos + other * sin (minus, for the first of the pair). Either
+    step rounds to the rows' own dtype, as if it had been done by itself.
     """
     column = tl.arange(0, PADDED)
     inside = is_row[:, None] & (column < WIDTH)[None, :]
     place = rows_ptr + offsets[:, None]
     rows = tl.load(place + column[None, :], mask=inside, other=0.0).to(tl.float32)
+    if norm_ptr is not None:
+        mean = tl.sum(rows * rows, axis=1, keep_dims=True) / WIDTH
+        inverse = 1.0 / tl.sqrt(mean + eps)
+        rows = normalize(rows, inverse, rows_ptr, norm_ptr, column, column < WIDTH)
     if ROTARY > 0:
         if INTERLEAVED:
             other = column ^ 1
@@ -131,16 +145,29 @@ def load_turned(
             other = tl.where(is_first, column + ROTARY // 2, column - ROTARY // 2)
             angle = tl.where(is_first, column, other)
         turns = column < ROTARY
-        position = tl.load(positions_ptr + token).to(tl.int64)
-        row = position * (ROTARY // 2)
-        cos = tl.load(cos_ptr + row + angle, mask=turns, other=1.0)
-        sin = tl.load(sin_ptr + row + angle, mask=turns, other=0.0)
+        position = token
+        if positions_ptr is not None:
+            position = tl.load(positions_ptr + token).to(tl.int64)
+        row = position * table_stride
+        cos = tl.load(cos_ptr + row + angle, mask=turns, other=1.0).to(tl.float32)
+        sin = tl.load(sin_ptr + row + angle, mask=turns, other=0.0).to(tl.float32)
         others = tl.load(place + other[None, :], mask=inside & turns[None, :], other=0.0)
+        others = others.to(tl.float32)
+        if norm_ptr is not None:
+            others = normalize(others, inverse, rows_ptr, norm_ptr, other, turns)
         sin = tl.where(is_first, -sin, sin)
-        turned = rows * cos[None, :] + others.to(tl.float32) * sin[None, :]
+        turned = rows * cos[None, :] + others * sin[None, :]
         turned = turned.to(rows_ptr.dtype.element_ty).to(tl.float32)
         rows = tl.where(turns[None, :], turned, rows)
     return rows
+
+
+@triton.jit
+def normalize(rows, inverse, rows_ptr, norm_ptr, column, is_there):
+    """Rows over their root mean square, times the weights of their columns."""
+    weight = tl.load(norm_ptr + column, mask=is_there, other=0.0).to(tl.float32)
+    scaled = (rows * inverse).to(rows_ptr.dtype.element_ty).to(tl.float32)
+    return (scaled * weight[None, :]).to(rows_ptr.dtype.element_ty).to(tl.float32)
 
 
 @triton.jit

@@ -10,9 +10,10 @@ from pagefleet_kernels.gpu.attention import paged_attention
 from pagefleet_kernels.gpu.constants import shape_of
 from pagefleet_kernels.gpu.device import DeviceTraits
 from pagefleet_kernels.gpu.reachable import Limits, ReachingBatch, reachable
-from pagefleet_kernels.gpu.store import store_kv
+from pagefleet_kernels.gpu.store import rope_store_kv, store_kv
 from pagefleet_kernels.kv_pool import LayerCache
 from pagefleet_kernels.metadata import AttentionMetadata, DeviceLengths
+from pagefleet_kernels.norm import HeadNorms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,6 +26,8 @@ class AttentionLayer:
     softcap: float | None = None
     sinks: torch.Tensor | None = None  # [num_heads]
     alibi_slopes: torch.Tensor | None = None  # [num_heads]
+    rotary_dim: int = 0  # of keys that are turned when they are written; 0: they come ready
+    has_head_norms: bool = False
 
     def kind(self) -> tuple[object, ...]:
         """Layers of one kind share their compiled kernels."""
@@ -34,7 +37,7 @@ class AttentionLayer:
         strides = (cache.k_codes.stride()[1:], cache.v_codes.stride()[1:])
         present = tuple(each is not None for each in options)
         return (cache.mode, cache.head_dim, cache.v_head_dim, strides, self.num_heads, present,
-                *dtypes)  # fmt: skip
+                self.rotary_dim, self.has_head_norms, *dtypes)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,16 @@ def _store_padding(layer: AttentionLayer, dtype: torch.dtype) -> None:
         torch.zeros(1, cache.num_kv_heads, width, dtype=dtype, device=device)
         for width in (cache.head_dim, cache.v_head_dim)
     )
-    store_kv(key, value, cache, torch.full((1,), -1, device=device))
+    slots = torch.full((1,), -1, device=device)
+    if not layer.rotary_dim:
+        store_kv(key, value, cache, slots)
+        return
+    query = torch.zeros(1, layer.num_heads, cache.head_dim, dtype=dtype, device=device)
+    # As models make it: every angle twice in a row, and a kernel is compiled for rows' strides.
+    table = torch.zeros(1, layer.rotary_dim, dtype=dtype, device=device)
+    half, weight = table[:, : layer.rotary_dim // 2], query[0, 0]
+    norms = HeadNorms(query=weight, key=weight, eps=1e-6) if layer.has_head_norms else None
+    rope_store_kv(query, key, value, cache, slots, cos=half, sin=half, norms=norms)
 
 
 def _attend_padding(

@@ -1,8 +1,7 @@
 """Decoding by replay: size choice, padding, and the tokens of an engine that runs without it.
 
-A capture is stood in for by a function that runs its work again, on buffers that the work reads
-where they are, and attention reads lengths from the tensors that a GPU kernel would read. Left out:
-real captures, which need a CUDA device.
+A capture is stood in for (tests/support/graph_replay.py). Left out: real captures, which need a
+CUDA device, and several ranks (tests/engine/parallel/test_parallel_graphs.py).
 """
 
 from array import array
@@ -18,6 +17,7 @@ from pagefleet_engine.decode_graphs import (
     DecodeBuffers,
     DecodeGraphs,
     Run,
+    WholeForward,
     capture_decoding,
     capture_sizes,
 )
@@ -29,54 +29,15 @@ from pagefleet_engine.models.attention import PagedLayers, attach
 from pagefleet_engine.request import SamplingParams
 from pagefleet_engine.startup import build_engine_core
 from pagefleet_engine.step_tensors import StepTensors
-from pagefleet_kernels import AttentionBackend, AttentionMetadata, LayerCache, store_kv
-from pagefleet_kernels.reference import paged_attention_reference
 from pagefleet_memory import EngineLimits
 from pagefleet_memory.overhead import num_capture_sizes
+from tests.support.graph_replay import LIKE_A_GPU, FakeCapture
 from tests.support.kv_pools import poisoned_pool
 from tests.support.tiny_model import save_tiny_model
 
 CPU = torch.device("cpu")
 BLOCK_SIZE, MAX_MODEL_LEN = 8, 64
 PROMPTS = [[5 + i % 60 for i in range(length)] for length in (1, 19, 30, 7, 12)]
-
-
-def attend_by_tensors(
-    query: torch.Tensor, cache: LayerCache, metadata: AttentionMetadata, **options: Any
-) -> torch.Tensor:
-    """As a kernel does: lengths come from tensors, at the time when it runs."""
-    if (lengths := metadata.device_lengths) is not None:
-        metadata = AttentionMetadata(
-            query_starts=tuple(lengths.query_starts.tolist()),
-            seq_lens=tuple(lengths.seq_lens.tolist()),
-            block_tables=metadata.block_tables,
-            slot_mapping=metadata.slot_mapping,
-        )
-    return paged_attention_reference(query, cache, metadata, **options)
-
-
-LIKE_A_GPU = AttentionBackend(
-    name="reference",
-    store_kv=store_kv,
-    paged_attention=attend_by_tensors,
-    gathers=False,
-)
-
-
-class FakeCapture:
-    """Runs what is captured once, as a real one must, and again when it is replayed."""
-
-    def __init__(self) -> None:
-        self.replays = 0
-
-    def __call__(self, run: Run) -> Run:
-        run()
-
-        def replay() -> None:
-            self.replays += 1
-            run()
-
-        return replay
 
 
 def step_of(lengths: list[int], *, num_tokens: list[int] | None = None) -> StepTensors:
@@ -102,7 +63,7 @@ def make_graphs(sizes: tuple[int, ...]) -> tuple[DecodeGraphs, DecodeBuffers, Fa
         most=max(sizes), max_model_len=MAX_MODEL_LEN, block_size=BLOCK_SIZE, device=CPU
     )
     layers = PagedLayers(poisoned_pool("float32"), LIKE_A_GPU)
-    graphs, capture = DecodeGraphs(echo, layers, buffers), FakeCapture()
+    graphs, capture = DecodeGraphs(WholeForward(echo), layers, buffers), FakeCapture()
     graphs.capture(sizes, capture)
     return graphs, buffers, capture
 
@@ -145,10 +106,10 @@ def test_padded_rows_have_no_slot_and_no_length() -> None:
 def test_buffers_never_move() -> None:
     graphs, buffers, _ = make_graphs((1, 2, 4))
     tensors = (buffers.token_ids, buffers.slots, buffers.seq_lens, buffers.block_tables)
-    before = [each.data_ptr() for each in (*tensors, buffers.logits)]  # type: ignore[union-attr]
+    before = [each.data_ptr() for each in (*tensors, buffers.output)]  # type: ignore[union-attr]
     graphs.replay(step_of([3] * 4), 4)
     graphs.replay(step_of([20]), 1)
-    after = [each.data_ptr() for each in (*tensors, buffers.logits)]  # type: ignore[union-attr]
+    after = [each.data_ptr() for each in (*tensors, buffers.output)]  # type: ignore[union-attr]
     assert before == after
 
 
@@ -165,24 +126,36 @@ def served(**settings: Any) -> EngineLimits:
     return EngineLimits(dtype="float32", block_size=BLOCK_SIZE, **(given | settings))
 
 
-def test_limits_say_what_is_captured() -> None:
+def captured(limits: EngineLimits, **options: Any) -> DecodeGraphs | None:
     layers = PagedLayers(poisoned_pool("float32"), LIKE_A_GPU)
-    graphs = capture_decoding(echo, layers, served(), device=CPU, capture=FakeCapture())
+    options = {"capture": FakeCapture()} | options
+    return capture_decoding(lambda _: WholeForward(echo), layers, limits, device=CPU, **options)
+
+
+def test_limits_say_what_is_captured() -> None:
+    graphs = captured(served())
     assert graphs is not None
     assert [graphs.size_for(step_of([5] * count)) for count in (1, 5, 8, 9)] == [1, 8, 8, None]
-    for settings in ({"enforce_eager": True}, {"tensor_parallel_size": 2}):
-        eager = served(**settings)
-        found = capture_decoding(echo, layers, eager, device=CPU, capture=FakeCapture())
-        assert found is None
+    assert captured(served(enforce_eager=True)) is None
 
 
 def test_a_model_that_cannot_be_captured_runs_without(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(run: Run) -> Run:
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    layers = PagedLayers(poisoned_pool("float32"), LIKE_A_GPU)
-    assert capture_decoding(echo, layers, served(), device=CPU, capture=refuse) is None
+    assert captured(served(), capture=refuse) is None
     assert "without CUDA graphs" in caplog.text and "not permitted" in caplog.text
+
+
+def test_no_rank_replays_if_another_cannot() -> None:
+    asked: list[bool] = []
+
+    def disagree(can: bool) -> bool:
+        asked.append(can)
+        return len(asked) < 3  # the third size is too much for the other rank
+
+    assert captured(served(), agree=disagree) is None
+    assert asked == [True, True, True]
 
 
 def make_core(folder: Path) -> EngineCore:
@@ -209,7 +182,7 @@ def replaying(core: EngineCore, sizes: tuple[int, ...]) -> FakeCapture:
     buffers = DecodeBuffers(
         most=max(sizes), max_model_len=MAX_MODEL_LEN, block_size=BLOCK_SIZE, device=CPU
     )
-    graphs = DecodeGraphs(runner._forward, layers, buffers)
+    graphs = DecodeGraphs(WholeForward(runner._forward), layers, buffers)
     graphs.capture(sizes, capture)
     runner.use_graphs(graphs)
     return capture

@@ -4,7 +4,7 @@ Covered: that memory which attention keeps is added to the peak, for a backend t
 for one that gathers; that a quantized layer runs with the most rows of any step. Left out: meters.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -16,7 +16,8 @@ from pagefleet_engine.layers import quantized
 from pagefleet_engine.measure import final_ledger, measure_rank
 from pagefleet_engine.models.attention import ATTENTION_NAME
 from pagefleet_engine.worker import Profile, Worker
-from pagefleet_kernels import AttentionBackend, quantized_matmul, store_kv
+from pagefleet_kernels import KernelBackend, quantized_matmul, store_kv
+from pagefleet_kernels.backend import torch_backend
 from pagefleet_kernels.fp8_matmul import quantize_fp8_weight
 from pagefleet_kernels.reference import paged_attention_reference
 from pagefleet_memory import EngineLimits, ModelShape, build_ledger, cpu_accelerator
@@ -67,9 +68,10 @@ def worker() -> Worker:
 
 
 def profile(monkeypatch: pytest.MonkeyPatch, *, gathers: bool) -> tuple[Worker, Profile]:
-    def opened(*arguments: Any, scratch_bytes: int | None) -> AttentionBackend:
+    def opened(*arguments: Any, scratch_bytes: int | None) -> KernelBackend:
         assert scratch_bytes is None, "a processor splits no keys"
-        return AttentionBackend(
+        return replace(
+            torch_backend(),
             name="reference",
             store_kv=store_kv,
             paged_attention=paged_attention_reference,

@@ -1,0 +1,1 @@
+"""From adjusted logits to token ids: what a request asks for, and who draws."""
