@@ -11,7 +11,7 @@ export PYTHONUNBUFFERED := 1
 
 .PHONY: help
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -37,6 +37,11 @@ unit: dev model ## unit tests: no cluster, no GPU, no network
 .PHONY: kernels
 kernels: dev ## interpreter and ahead-of-time tiers of the Triton kernels
 	OMP_NUM_THREADS=1 $(PY) -m pytest tests/kernels_triton -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(PY) bench/triton_versions.py
+
+.PHONY: triton-versions
+triton-versions: dev ## every kernel on every Triton that the engine accepts; writes the results
+	OMP_NUM_THREADS=1 $(PY) bench/triton_versions.py --full
 
 .PHONY: gpu-check
 gpu-check: ## kernels and engine on the GPU of this machine, in 8 minutes; needs the clone alone

@@ -37,7 +37,9 @@ def main() -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results")
-    parser.add_argument("--only", metavar="KERNEL", help="compile one kernel, keep the other rows")
+    parser.add_argument(
+        "--only", nargs="+", metavar="KERNEL", help="compile these, keep the rows of the others"
+    )
     parser.add_argument("--tested", action="store_true", help="compile only what tests compile")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     return parser.parse_args(arguments)
@@ -49,7 +51,11 @@ def run(options: argparse.Namespace) -> int:
     from bench.aot_harness.registry import all_variants
     from bench.aot_harness.report import make_row, write
 
-    variants = [each for each in all_variants() if options.only in (None, each.kernel)]
+    variants = all_variants()
+    wanted = set(options.only or [each.kernel for each in variants])
+    if unknown := wanted - {each.kernel for each in variants}:
+        raise SystemExit(f"--only: no kernel is called {', '.join(sorted(unknown))}")
+    variants = [each for each in variants if each.kernel in wanted]
     work = [
         (variant, arch)
         for variant in variants
@@ -82,7 +88,7 @@ def with_kept(rows: "list[Row]", options: argparse.Namespace) -> "list[Row]":
     if options.only is None:
         return rows
     order = [(each.kernel, each.variant) for each in all_variants()]
-    kept = [row for row in read(options.output) if row.kernel != options.only]
+    kept = [row for row in read(options.output) if row.kernel not in options.only]
     known = [row for row in (*kept, *rows) if (row.kernel, row.variant) in order]
     return sorted(known, key=lambda row: order.index((row.kernel, row.variant)))
 

@@ -59,7 +59,8 @@ def _decode() -> Iterator[Variant]:
     for mode, width, v_width in _layers():
         yield _decode_variant(mode, (width, v_width))
     for mode in MODES:  # the largest row tile
-        yield _decode_variant(mode, (128, 128), query_len=SPECULATIVE_QUERY)
+        for width in (128, 256):
+            yield _decode_variant(mode, (width, width), query_len=SPECULATIVE_QUERY)
     yield _decode_variant("bfloat16", (128, 128), features=FEATURES)
     yield _decode_variant("int8", (128, 128), features=FEATURES)
     yield _decode_variant("float16", (128, 128), dtype="float16")
@@ -193,4 +194,5 @@ def _source(
         aligned=(*there, *STRIDES),
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
+        max_registers=tile.max_registers,
     )

@@ -36,6 +36,7 @@ def compile_kernel(source: KernelSource, arch: int) -> Compiled:
         options={
             "num_warps": source.num_warps,
             "num_stages": source.num_stages,
+            "maxnreg": source.max_registers,
             "enable_fp_fusion": True,  # the default up to Triton 3.9
         },
     )

@@ -46,8 +46,9 @@ def write(rows: list[Row], folder: Path, *, triton_version: str) -> None:
 
 
 def read(folder: Path) -> list[Row]:
-    """The rows that `write` left in this folder."""
-    return [Row(**row) for row in json.loads((folder / "aot.json").read_text())]
+    """The rows that `write` left in this folder; none, if nothing was written."""
+    path = folder / "aot.json"
+    return [Row(**row) for row in json.loads(path.read_text())] if path.exists() else []
 
 
 def markdown(rows: list[Row], *, triton_version: str) -> str:

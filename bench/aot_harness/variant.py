@@ -18,6 +18,7 @@ class KernelSource:
     aligned: tuple[str, ...] = ()  # pointers and strides that are multiples of 16
     num_warps: int = 4
     num_stages: int = 3
+    max_registers: int | None = None  # of a thread; None: as the assembler likes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

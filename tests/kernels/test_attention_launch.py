@@ -117,10 +117,13 @@ def test_tiles_hold_every_row_and_fit_a_split(mode: str) -> None:
             assert 16 <= tile.block_m <= 32 and tile.block_m & (tile.block_m - 1) == 0
             assert row_tiles_of(given_shape, tile, query_len=query_len) == -(-rows // tile.block_m)
             assert SPLIT_TOKENS % tile.tile == 0, "a split of fixed length is whole tiles"
+            registers = tile.max_registers * 32 * tile.num_warps
+            assert 2 * registers <= 65536, "two programs share a processor"
         for capability in (80, 90, 100):
             prefill = prefill_tile(given_shape, capability=capability)
             if capability >= 90 and dtype != "float32":
                 assert prefill.block_m >= 64, "fewer rows do not reach Hopper's instructions"
+                assert prefill.block_m >= 16 * prefill.num_warps, "warps would compute the same"
 
 
 def test_programs_of_the_small_kernels_have_about_as_much_to_do() -> None:

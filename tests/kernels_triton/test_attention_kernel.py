@@ -5,6 +5,7 @@ loss that each mode itself brings; that a result is written in place, into rows 
 Left out: speed, and what only a GPU does (its order of sums, its tensor cores' precision).
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -132,14 +133,21 @@ def test_a_broken_sequence_shows_and_does_not_reach_its_neighbours() -> None:
 def test_sequences_without_tokens_in_this_step_are_passed_over(is_deterministic: bool) -> None:
     given = problem([(1, 20), (0, 33), (12, 12), (0, 0), (1, 7)])
     out = given.blank()
-    paged_attention(
-        given.query, given.cache, given.metadata,
-        out=out, is_deterministic=is_deterministic, **given.options,
-    )  # fmt: skip
+    given.options.update(out=out, is_deterministic=is_deterministic)
+    paged_attention(given.query, given.cache, given.metadata, **given.options)
+    del given.options["out"], given.options["is_deterministic"]
     assert relative_error(out, exact_stored(given)) < 5e-3
 
 
 def test_nothing_to_do() -> None:
     given = problem([(1, 5)])
-    empty = paged_attention(given.query[:0], given.cache, given.metadata, **given.options)
-    assert empty.shape == (0, 4, 64)
+    none = replace(
+        given.metadata,
+        query_starts=(0,),
+        seq_lens=(),
+        block_tables=given.metadata.block_tables[:0],
+    )
+    waiting = replace(given.metadata, query_starts=(0, 0))
+    for metadata in (none, waiting):
+        empty = paged_attention(given.query[:0], given.cache, metadata, **given.options)
+        assert empty.shape == (0, 4, 64)

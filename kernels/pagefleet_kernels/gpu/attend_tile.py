@@ -78,6 +78,8 @@ def attend_tile(
                 k_ptr, k_row, k_scale_ptr, k_scale_row, exists,
                 K_WIDTH, K_PADDED, K_INT4_GROUP, MASKED,
             )  # fmt: skip
+        elif K_FORMAT == "fp8_e4m3":
+            k_low, k_high = load_e4m3_pairs(k_ptr, k_row, exists, K_WIDTH, K_PADDED, MASKED)
         else:
             k_low, k_high = load_int8(k_ptr, k_row, exists, K_WIDTH, K_PADDED, MASKED)
         k_low = tl.trans(k_low.to(query_low.dtype))

@@ -25,6 +25,7 @@ from pagefleet_kernels.gpu.decode_launch import DecodeLaunch, decode_launch
 from pagefleet_kernels.gpu.device import DeviceTraits, traits_of
 from pagefleet_kernels.gpu.launch import (
     MOST_DECODE_QUERY,
+    REDUCE_REGISTERS,
     AttentionShape,
     SplitLaunch,
     TileLaunch,
@@ -239,6 +240,7 @@ def _attend(
         SPLIT=partial is not None,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
+        maxnreg=tile.max_registers,
     )
 
 
@@ -261,4 +263,5 @@ def _reduce(call: _Call, partial: _Partial, most_query: int) -> None:
         SPLITS_PADDED=power_of_two(partial.split.splits),
         HAS_SINKS=call.sinks is not None,
         num_warps=4,
+        maxnreg=REDUCE_REGISTERS,
     )

@@ -17,7 +17,7 @@ import triton.language as tl
 
 from pagefleet_kernels.gpu.attend_tile import attend_tile
 from pagefleet_kernels.gpu.cache_tile import load_halves, load_rows, number_type
-from pagefleet_kernels.gpu.hadamard_tile import rotate_halves
+from pagefleet_kernels.gpu.hadamard_tile import rotate_half, rotate_halves
 
 
 @triton.jit(
@@ -115,10 +115,7 @@ def attention_kernel(
     if query_len < least_query or query_len > most_query or first_row >= query_len * GROUP:
         return
 
-    row = first_row + tl.arange(0, BLOCK_M)
-    token = row // GROUP
-    head = kv_head * GROUP + row % GROUP
-    is_row = token < query_len
+    token, head, is_row = rows_of(first_row, kv_head, query_len, GROUP, BLOCK_M)
     known = tl.load(lengths_ptr + seq) - query_len  # tokens before this step's
     position = known + token
 
@@ -136,14 +133,10 @@ def attention_kernel(
             tiles_each = split_tokens // TILE
         first_tile = tl.minimum(split * tiles_each, tiles)
         tiles = tl.minimum(first_tile + tiles_each, tiles)
-        partial = (seq.to(tl.int64) * most_query + token) * (KV_HEADS * GROUP) + head
-        partial = partial * splits + split  # [BLOCK_M]
         if first_tile >= tiles:
-            tl.store(stats_ptr + partial * 2, float("-inf"), mask=is_row)
+            row = partial_of(seq, token, head, split, most_query, splits, KV_HEADS * GROUP)
+            tl.store(stats_ptr + row * 2, float("-inf"), mask=is_row)
             return
-        out_row = partial * V_WIDTH
-    else:
-        out_row = (start + token).to(tl.int64) * out_token_stride + head * out_head_stride
 
     query_row = (start + token).to(tl.int64) * query_token_stride + head * query_head_stride
     if K_HALVES > 0:
@@ -154,8 +147,6 @@ def attention_kernel(
         query_high = (high.to(tl.float32) * scale).to(number_type(K_TYPE))
     else:
         query_low = load_rows(query_ptr, query_row, is_row, K_WIDTH, K_PADDED, True)
-        if K_FORMAT == "fp8_e4m3":
-            query_low = (query_low.to(tl.float32) * scale).to(number_type(K_TYPE))
         query_high = query_low
     slope = tl.zeros([BLOCK_M], tl.float32)
     if HAS_SLOPES:
@@ -198,13 +189,22 @@ def attention_kernel(
                 BLOCK_SIZE, TILE, HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES, MASKED,
             )  # fmt: skip
 
+    # Anew, from a zero that the compiler does not know: it would keep what it found before the
+    # loops in registers through them.
+    never = query_len >> 31
+    token, head, is_row = rows_of(first_row + never, kv_head, query_len, GROUP, BLOCK_M)
+    if SPLIT:
+        row = partial_of(seq, token, head, split, most_query, splits, KV_HEADS * GROUP)
+        tl.store(stats_ptr + row * 2, row_max - LIFT, mask=is_row)
+        tl.store(stats_ptr + row * 2 + 1, row_sum, mask=is_row)
+        out_row = row * V_WIDTH
+    else:
+        out_row = (start + token).to(tl.int64) * out_token_stride + head * out_head_stride
+
     # A row that saw nothing (padding, a sequence of no tokens) is zero; not-a-number stays.
     total = tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
     column = tl.arange(0, V_PADDED)
     place = out_ptr + out_row[:, None]
-    if SPLIT:
-        tl.store(stats_ptr + partial * 2, row_max - LIFT, mask=is_row)
-        tl.store(stats_ptr + partial * 2 + 1, row_sum, mask=is_row)
     if V_HALVES == 0:
         inside = is_row[:, None] & (column < V_WIDTH)[None, :]
         out = (out_low / total).to(out_ptr.dtype.element_ty)
@@ -213,20 +213,43 @@ def attention_kernel(
         inside = is_row[:, None] & (column < V_WIDTH // 2)[None, :]
         out_low = out_low / total
         out_high = out_high / total
+        # Turned one after the other where no group lies across the middle: registers do not hold
+        # both while they are.
+        IN_TURN: tl.constexpr = ROTATED and V_WIDTH // 2 % V_INT4_GROUP == 0
         if ROTATED:
             out_low = out_low.to(number_type(V_TYPE))
             out_high = out_high.to(number_type(V_TYPE))
-            out_low, out_high = rotate_halves(
-                out_low, out_high, V_WIDTH // 2, V_PADDED, V_INT4_GROUP
-            )
+            if not IN_TURN:
+                out_low, out_high = rotate_halves(
+                    out_low, out_high, V_WIDTH // 2, V_PADDED, V_INT4_GROUP
+                )
         if V_HALVES == 2:  # even and odd columns
             place += (column * 2)[None, :]
             next_half = 1
         else:
             place += column[None, :]
             next_half = V_WIDTH // 2
+        if IN_TURN:
+            out_low = rotate_half(out_low, V_INT4_GROUP)
         tl.store(place, out_low.to(out_ptr.dtype.element_ty), mask=inside)
+        if IN_TURN:
+            out_high = rotate_half(out_high, V_INT4_GROUP)
         tl.store(place + next_half, out_high.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def rows_of(first_row, kv_head, query_len, GROUP: tl.constexpr, BLOCK_M: tl.constexpr):
+    """Token of its sequence and query head of each row, and whether there is such a token."""
+    row = first_row + tl.arange(0, BLOCK_M)
+    token = row // GROUP
+    return token, kv_head * GROUP + row % GROUP, token < query_len
+
+
+@triton.jit
+def partial_of(seq, token, head, split, most_query, splits, NUM_HEADS: tl.constexpr):
+    """The place of each row among the partial results, as reduce_kernel takes them."""
+    row = (seq.to(tl.int64) * most_query + token) * NUM_HEADS + head
+    return row * splits + split
 
 
 @triton.jit

@@ -10,10 +10,8 @@ from pagefleet_kernels.kv_pool import CachePart, LayerCache
 
 Constants = dict[str, int | float | bool | str | None]
 
-K_HALVES = {"int4": 1, "int8": 2}  # lower and upper half; even and odd columns
-V_HALVES = {"int4": 1, "int8": 2, "fp8_e4m3": 2}
-K_WORDS = {"int4": torch.int32, "int8": torch.int32}
-V_WORDS = {**K_WORDS, "fp8_e4m3": torch.int16}
+HALVES = {"int4": 1, "int8": 2, "fp8_e4m3": 2}  # lower and upper half; even and odd columns
+WORDS = {"int4": torch.int32, "int8": torch.int32, "fp8_e4m3": torch.int16}
 LIFT = 8  # weights x scale of float16 values: above a largest value of 30000 they would overflow
 
 
@@ -58,8 +56,8 @@ def scales_of(part: CachePart) -> Scales:
 def read_views(cache: LayerCache) -> Views:
     """Codes in the words that attention reads."""
     return Views(
-        cache.k_codes.view(K_WORDS.get(cache.keys.row_format, cache.k_codes.dtype)),
-        cache.v_codes.view(V_WORDS.get(cache.values.row_format, cache.v_codes.dtype)),
+        cache.k_codes.view(WORDS.get(cache.keys.row_format, cache.k_codes.dtype)),
+        cache.v_codes.view(WORDS.get(cache.values.row_format, cache.v_codes.dtype)),
     )
 
 
@@ -92,7 +90,7 @@ def cache_constants(cache: LayerCache, views: Views) -> Constants:
 
 def attention_constants(cache: LayerCache, shape: AttentionShape) -> Constants:
     k_format, v_format = shape.formats
-    k_halves, v_halves = K_HALVES.get(k_format, 0), V_HALVES.get(v_format, 0)
+    k_halves, v_halves = HALVES.get(k_format, 0), HALVES.get(v_format, 0)
     return cache_constants(cache, read_views(cache)) | {
         "GROUP": shape.group,
         "K_PADDED": power_of_two(shape.head_dim // (2 if k_halves else 1)),

@@ -13,18 +13,9 @@ def rotate_halves(
     INT4_GROUP: tl.constexpr,
 ):
     """Both halves with every group rotated, in float32; what padding holds is arbitrary."""
-    scale: tl.constexpr = INT4_GROUP**-0.5
     if HALF % INT4_GROUP == 0:
-        ROWS: tl.constexpr = low.shape[0] * (PADDED // INT4_GROUP)
-        matrix = hadamard(0, 0, INT4_GROUP, INT4_GROUP).to(low.dtype)
-        low = tl.reshape(low, [ROWS, INT4_GROUP])
-        high = tl.reshape(high, [ROWS, INT4_GROUP])
-        rotated_low = tl.reshape(
-            tl.dot(low, matrix, input_precision="ieee"), [ROWS * INT4_GROUP // PADDED, PADDED]
-        )
-        rotated_high = tl.reshape(
-            tl.dot(high, matrix, input_precision="ieee"), [ROWS * INT4_GROUP // PADDED, PADDED]
-        )
+        rotated_low = rotate_half(low, INT4_GROUP)
+        rotated_high = rotate_half(high, INT4_GROUP)
     else:  # a group lies across the middle of a row
         to_low = hadamard(0, 0, PADDED, INT4_GROUP).to(low.dtype)
         rotated_low = tl.dot(low, to_low, input_precision="ieee")
@@ -34,7 +25,23 @@ def rotate_halves(
         rotated_high = tl.dot(low, to_high, input_precision="ieee")
         to_high = hadamard(HALF, HALF, PADDED, INT4_GROUP).to(low.dtype)
         rotated_high = tl.dot(high, to_high, rotated_high, input_precision="ieee")
-    return rotated_low * scale, rotated_high * scale
+        scale: tl.constexpr = INT4_GROUP**-0.5
+        rotated_low = rotated_low * scale
+        rotated_high = rotated_high * scale
+    return rotated_low, rotated_high
+
+
+@triton.jit
+def rotate_half(
+    rows,  # [rows, PADDED]: a half of whole groups
+    INT4_GROUP: tl.constexpr,
+):
+    """One half that holds whole groups, with each of them rotated, in float32."""
+    GROUPS: tl.constexpr = rows.shape[0] * rows.shape[1] // INT4_GROUP
+    matrix = hadamard(0, 0, INT4_GROUP, INT4_GROUP).to(rows.dtype)
+    scale: tl.constexpr = INT4_GROUP**-0.5
+    rotated = tl.dot(tl.reshape(rows, [GROUPS, INT4_GROUP]), matrix, input_precision="ieee")
+    return tl.reshape(rotated, rows.shape) * scale
 
 
 @triton.jit

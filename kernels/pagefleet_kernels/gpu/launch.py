@@ -18,14 +18,18 @@ MOST_SPLITS = 64
 SPLIT_TOKENS = 1024  # of every split, where results must not depend on the batch
 PROGRAMS_PER_PROCESSOR = 2
 NARROW, WIDE = 64, 128  # elements of a row: a program keeps fewer of wider ones at once
-# Keys at once and stages, for rows of up to WIDE: such that no register is spilled and two or more
-# programs share a processor, which hides what each waits for (bench/results/aot.md).
-DECODE_TILES: Mapping[str, tuple[int, int]] = MappingProxyType(
-    {"fp8_e4m3": (128, 3), "int8": (64, 2), "int8k_int4v": (64, 3), "int4": (64, 2)}
-)
+# Keys of narrower rows at once and, by KV mode, stages: such that no register is spilled and two or
+# more programs share a processor, which hides what each waits for (bench/results/aot.md).
+DECODE_TILE = 64
+DECODE_STAGES: Mapping[str, int] = MappingProxyType({"int8": 2, "int4": 2})
 FLOAT32_TILE = 16  # for checks: it has no matrix instruction of full precision
 HOPPER = 90  # compute capability 9.0
+# Of a thread, and stated: the assembler would rather spill a few bytes than take one register more
+# than lets another program onto the processor. 168: three programs of four warps share it.
+MOST_REGISTERS = 255
+REGISTERS_OF_THREE = 168
 REDUCE_ELEMENTS = 2048  # of one program
+REDUCE_REGISTERS = 128  # four programs share a processor
 STORE_ELEMENTS = 1024  # of one program
 
 
@@ -73,6 +77,7 @@ class TileLaunch:
     tile: int  # keys at once
     num_warps: int
     num_stages: int
+    max_registers: int = MOST_REGISTERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,37 +95,47 @@ def power_of_two(number: int) -> int:
 
 def decode_tile(shape: AttentionShape, *, query_len: int) -> TileLaunch:
     """For up to `query_len` tokens a sequence."""
-    rows = power_of_two(shape.group * query_len)
-    most = SMALLEST_ROW_TILE if shape.widest > WIDE else LARGEST_DECODE_ROW_TILE
-    block_m = min(max(rows, SMALLEST_ROW_TILE), most)
+    is_short_of_registers = shape.widest > WIDE and shape.kv_mode == "int4"
+    most = SMALLEST_ROW_TILE if is_short_of_registers else LARGEST_DECODE_ROW_TILE
+    block_m = min(max(power_of_two(shape.group * query_len), SMALLEST_ROW_TILE), most)
     if shape.dtype == "float32":
         return TileLaunch(block_m=block_m, tile=FLOAT32_TILE, num_warps=4, num_stages=1)
+    if block_m > SMALLEST_ROW_TILE:
+        tile = 32 if shape.is_unpacked or shape.widest > WIDE else 64
+        return TileLaunch(block_m=block_m, tile=tile, num_warps=4, num_stages=2)
     if shape.widest > WIDE:
         num_stages = 3 if shape.kv_mode == "int8" else 2
         return TileLaunch(block_m=block_m, tile=32, num_warps=4, num_stages=num_stages)
-    if block_m > SMALLEST_ROW_TILE:
-        tile = 32 if shape.is_unpacked else 64
-        return TileLaunch(block_m=block_m, tile=tile, num_warps=4, num_stages=2)
-    tile, num_stages = DECODE_TILES.get(shape.kv_mode, (64, 3))
-    return TileLaunch(block_m=block_m, tile=tile, num_warps=4, num_stages=num_stages)
+    return TileLaunch(
+        block_m=block_m,
+        tile=DECODE_TILE,
+        num_warps=4,
+        num_stages=DECODE_STAGES.get(shape.kv_mode, 3),
+        max_registers=MOST_REGISTERS if shape.kv_mode == "int4" else REGISTERS_OF_THREE,
+    )
 
 
 def prefill_tile(shape: AttentionShape, *, capability: int) -> TileLaunch:
-    """From 64 rows on Hopper multiplies with its own instructions; 128 if registers allow."""
+    """16 rows for a warp: fewer, and warps would compute the same; so 64 on Hopper for four."""
     if shape.dtype == "float32":
         return TileLaunch(block_m=32, tile=FLOAT32_TILE, num_warps=4, num_stages=1)
-    if capability < HOPPER and shape.widest <= NARROW:
-        return TileLaunch(block_m=64, tile=32, num_warps=4, num_stages=2)
-    if capability < HOPPER and shape.kv_mode == "int4":
-        return TileLaunch(block_m=16, tile=32, num_warps=4, num_stages=2)
-    is_short_of_registers = shape.is_unpacked and capability < HOPPER
-    if shape.widest > WIDE or shape.kv_mode == "int4" or is_short_of_registers:
-        return TileLaunch(block_m=64, tile=32, num_warps=8, num_stages=2)
     if capability < HOPPER:
-        return TileLaunch(block_m=64, tile=32, num_warps=4, num_stages=2)
-    if shape.is_plain:
+        return _prefill_tile_before_hopper(shape)
+    if shape.is_plain and shape.widest <= WIDE:
         return TileLaunch(block_m=128, tile=64, num_warps=8, num_stages=3)
-    return TileLaunch(block_m=64, tile=64, num_warps=4, num_stages=2)
+    is_short_of_registers = shape.widest > WIDE and not shape.is_plain
+    tile = 16 if is_short_of_registers else 32
+    num_stages = 1 if is_short_of_registers and shape.kv_mode == "int4" else 2
+    return TileLaunch(block_m=128, tile=tile, num_warps=8, num_stages=num_stages)
+
+
+def _prefill_tile_before_hopper(shape: AttentionShape) -> TileLaunch:
+    if shape.widest > NARROW and shape.kv_mode == "int4":
+        return TileLaunch(block_m=16, tile=32, num_warps=4, num_stages=2)
+    if shape.widest > WIDE:
+        return TileLaunch(block_m=64, tile=32, num_warps=8, num_stages=2)
+    tile = 16 if shape.widest > NARROW and shape.is_unpacked else 32
+    return TileLaunch(block_m=64, tile=tile, num_warps=4, num_stages=2)
 
 
 def split_launch(

@@ -1,0 +1,1 @@
+"""Check the kernels on every version of Triton that the engine may meet."""
