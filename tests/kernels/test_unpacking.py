@@ -4,7 +4,6 @@ Covered: plain torch, whose every tensor is counted as it runs, for all formats 
 of the kernels' large batches, whose one tensor the kernels' own tests see. Left out: allocators.
 """
 
-
 import pytest
 import torch
 
