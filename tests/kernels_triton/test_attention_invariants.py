@@ -51,7 +51,7 @@ def test_in_deterministic_mode_batch_mates_change_no_bit(mode: str) -> None:
     # 1100 tokens are two splits of 1024; the mates bring more splits, and a prefill
     alone = problem([(1, 1100)], mode=mode, features={"sinks": True})
     found = [attend(alone, is_deterministic=True)]
-    for mates in ([(1, 40)], [(4, 2200)], [(12, 30), (1, 0)]):
+    for mates in ([(1, 40)], [(8, 2200)], [(12, 30), (1, 0)]):
         together = problem([*mates, (1, 1100)], mode=mode, features={"sinks": True})
         found.append(attend(together, is_deterministic=True)[-1:])
     assert all(torch.equal(each, found[0]) for each in found)
