@@ -12,6 +12,7 @@ import torch
 
 from pagefleet_kernels.gpu.attention import paged_attention
 from pagefleet_kernels.gpu.device import DeviceTraits
+from pagefleet_kernels.kv_pool import layer_cache
 from tests.support.attention_problems import (
     Batch,
     Problem,
@@ -50,7 +51,7 @@ def test_in_deterministic_mode_batch_mates_change_no_bit(mode: str) -> None:
     # 1100 tokens are two splits of 1024; the mates bring more splits, and a prefill
     alone = problem([(1, 1100)], mode=mode, features={"sinks": True})
     found = [attend(alone, is_deterministic=True)]
-    for mates in ([(1, 40)], [(4, 2200)], [(12, 30), (1, 0)]):
+    for mates in ([(1, 40)], [(8, 2200)], [(12, 30), (1, 0)]):
         together = problem([*mates, (1, 1100)], mode=mode, features={"sinks": True})
         found.append(attend(together, is_deterministic=True)[-1:])
     assert all(torch.equal(each, found[0]) for each in found)
@@ -98,6 +99,18 @@ def test_tables_of_32_bits_and_of_views_give_the_same() -> None:
         metadata = replace(given.metadata, block_tables=tables)
         found = paged_attention(given.query, given.cache, metadata, **given.options)
         assert torch.equal(found, attend(given))
+
+
+@pytest.mark.parametrize("mode", ["bfloat16", "int8", "int4"])
+def test_records_may_be_wider_than_their_parts(mode: str) -> None:
+    given = problem(BATCH, mode=mode)
+    num_blocks, record_bytes = given.pool.records.shape
+    wide = torch.full((num_blocks, record_bytes + 48), 0xFF, dtype=torch.uint8)
+    records = wide[:, :record_bytes]
+    records.copy_(given.pool.records)
+    cache = layer_cache(records, given.pool.layout, given.layer)
+    found = paged_attention(given.query, cache, given.metadata, **given.options)
+    assert torch.equal(found, attend(given))
 
 
 def test_a_padded_row_gives_zeros_and_reads_no_table() -> None:
