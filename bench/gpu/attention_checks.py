@@ -186,8 +186,11 @@ def _rope(mode: str) -> Check:
         slots = torch.randperm(96, generator=torch.Generator().manual_seed(0))[:count].to(device)
         slots[::20] = -1
         angles = torch.rand(900, 32, generator=generator, device=device) * 6
+        query, key, value = torch.split(rows, [8, 2, 2], dim=1)
         turned = write(
-            *torch.split(rows, [8, 2, 2], dim=1),
+            query,
+            key,
+            value,
             pool.layer(0),
             slots,
             positions=torch.arange(count, device=device) + 100,

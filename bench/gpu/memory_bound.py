@@ -95,10 +95,11 @@ def _rope_store(mode: str, num_tokens: int) -> Case:
         fused = torch.randn(size, device=device, dtype=torch.bfloat16)
         parts = [LLAMA_8B.num_heads, LLAMA_8B.num_kv_heads, LLAMA_8B.num_kv_heads]
         write = partial(rope_store_kv, positions=positions, cos=angles.cos(), sin=angles.sin())
-        return [
-            partial(write, *torch.split(rows, parts, dim=1), pool.layer(index), slots)
-            for index, rows in enumerate(fused)
-        ]
+        calls: list[Call] = []
+        for index, rows in enumerate(fused):
+            query, key, value = torch.split(rows, parts, dim=1)
+            calls.append(partial(write, query, key, value, pool.layer(index), slots))
+        return calls
 
     return Case(
         name=f"RoPE and KV write {mode}, {num_tokens} tokens",

@@ -36,7 +36,8 @@ class SamplingParams:
 
     `stop` strings and `n` are served by the front end (detokenizer, child requests).
     `top_k` 0 and -1 both mean "all tokens". `logprobs` is the number of alternatives reported
-    beside the chosen token, None for no logprobs at all.
+    beside the chosen token, None for no logprobs at all. A `seed` gives the same draws in every
+    batch on one kind of device; a CPU and a GPU differ.
     """
 
     n: int = 1

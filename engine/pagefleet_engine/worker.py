@@ -22,7 +22,7 @@ from pagefleet_engine.decode_graphs import (
 )
 from pagefleet_engine.device import Device
 from pagefleet_engine.errors import ConfigError, ModelLoadError, OutOfMemoryError
-from pagefleet_engine.layers.fuse_decoder import TRIAL_TOKENS, fuse_decoder
+from pagefleet_engine.layers.fuse_decoder import fuse_decoder, trial_positions
 from pagefleet_engine.layers.fused import fuse_linears
 from pagefleet_engine.layers.linear import pack_linears, packing_works
 from pagefleet_engine.layers.quantized import warm_up_quantized
@@ -103,7 +103,8 @@ class Worker:
         layout = self._layout(layers)
         backend = self._backend(layout, layers)
         if not backend.gathers:
-            fuse_decoder(self.model, backend, partial(self._run_any, TRIAL_TOKENS, 1))
+            positions = trial_positions(self._limits.max_model_len, self._device.torch_device)
+            fuse_decoder(self.model, backend, partial(self._run_at, positions, 1))
             layers = self._layers()  # what they ask for now
         num_tokens = self._limits.max_num_batched_tokens
         rows = min(self._limits.max_num_seqs, num_tokens)
@@ -154,12 +155,14 @@ class Worker:
         except ArgumentError as error:
             raise ConfigError(error.field, error.value, error.hint) from error
 
-    @torch.inference_mode()
     def _run_any(self, num_tokens: int, num_rows: int) -> None:
         """A forward of any tokens, with logits of the last rows."""
         positions = torch.arange(num_tokens, device=self._device.torch_device)
-        positions %= self._limits.max_model_len
-        rows = torch.arange(num_tokens - num_rows, num_tokens, device=positions.device)
+        self._run_at(positions % self._limits.max_model_len, num_rows)
+
+    @torch.inference_mode()
+    def _run_at(self, positions: torch.Tensor, num_rows: int) -> None:
+        rows = torch.arange(len(positions) - num_rows, len(positions), device=positions.device)
         self._forward.run(torch.zeros_like(positions), positions, rows)
         if positions.is_cuda:
             torch.cuda.synchronize()

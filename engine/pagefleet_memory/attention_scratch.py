@@ -20,7 +20,9 @@ _MOST_DECODE_QUERY = 8  # tokens of a sequence that the splitting launch answers
 _LEAST_TOKENS_OF_SPLIT = 1024
 _MOST_SPLITS = 64
 _PROGRAMS_PER_PROCESSOR = 2
-_WIDE = 128  # of wider rows a program keeps 16 at once, else up to 32
+_LEAST_ROWS, _MOST_ROWS = 16, 32  # of queries that a program keeps at once
+_MOST_WIDE_INT4_ROWS = 16
+_WIDE = 128
 _STATS_BYTES = 8  # largest score and sum of one partial result
 
 
@@ -54,6 +56,7 @@ def scratch_bytes(shape: ModelShape, accelerator: Accelerator, limits: EngineLim
             most_query=min(_MOST_DECODE_QUERY, limits.max_num_batched_tokens),
             most_splits=_most_splits(limits.max_model_len),
             processors=processors,
+            tile_rows=_tile_rows(heads, limits.resolved_kv_dtype),
         )
         * (heads.v_width * element + _STATS_BYTES)
         for heads in _layers(shape, limits.tensor_parallel_size)
@@ -77,9 +80,20 @@ def _most_splits(max_model_len: int) -> int:
     return min(_MOST_SPLITS, _power_of_two(pieces))
 
 
+def _tile_rows(heads: _Heads, kv_dtype: str) -> int:
+    is_wide = max(heads.k_width, heads.v_width) > _WIDE
+    return _MOST_WIDE_INT4_ROWS if is_wide and kv_dtype == "int4" else _MOST_ROWS
+
+
 @lru_cache(maxsize=4096)
 def _most_rows(
-    heads: _Heads, *, max_num_seqs: int, most_query: int, most_splits: int, processors: int
+    heads: _Heads,
+    *,
+    max_num_seqs: int,
+    most_query: int,
+    most_splits: int,
+    processors: int,
+    tile_rows: int,
 ) -> int:
     """Partial results of the worst batch: sequences x tokens x query heads x splits.
 
@@ -89,8 +103,7 @@ def _most_rows(
     limit = 2 * _PROGRAMS_PER_PROCESSOR * processors
     group, worst = heads.queries // heads.keys, 0
     for query in range(1, most_query + 1):
-        most = 16 if max(heads.k_width, heads.v_width) > _WIDE else 32
-        tile = min(max(_power_of_two(group * query), 16), most)
+        tile = min(max(_power_of_two(group * query), _LEAST_ROWS), tile_rows)
         programs = heads.keys * -(-group * query // tile)  # of one sequence
         splits = most_splits
         while splits > 1:

@@ -59,8 +59,9 @@ def context_load(workload: Workload, max_model_len: int) -> ContextLoad:
     shared = min(workload.shared_prefix_tokens, int(prompt_mean), max_model_len)
     mean = max(1.0, prompt_mean - shared) + output_mean / 2
     deviation = math.hypot(prompt_deviation, output_deviation / 2)
-    # No request outgrows max_model_len, so its mean and spread cannot either.
-    return ContextLoad(min(mean, float(max_model_len)), min(deviation, max_model_len / 2), shared)
+    # No request outgrows max_model_len, so what it has beside the shared prefix cannot either.
+    own = max(1, max_model_len - shared)
+    return ContextLoad(min(mean, float(own)), min(deviation, own / 2), shared)
 
 
 def mean_prompt_tokens(workload: Workload, max_model_len: int) -> int:

@@ -41,9 +41,10 @@ PAGEFLEET: tuple[Constant, ...] = (
     ),
     Constant(
         "gpu_forward_floor",
-        gib(0.14),
+        64 * MIB,
         "bytes",
-        "intercept of the forward law fitted to 8192-token prefills (CodeLlama, granite)",
+        "cuBLAS workspaces of two streams, for steps and for captures: 32 MiB each is what NVIDIA"
+        " recommends on Hopper (pytorch#120925)",
         "2026-11",
     ),
     Constant(
@@ -64,14 +65,15 @@ PAGEFLEET: tuple[Constant, ...] = (
         "sampler_rows",
         64,
         "rows",
-        "the sampler works on this many rows of logits at a time: a choice of the engine",
+        "the sampler copies this many rows of logits at a time: a choice of the engine",
         "2026-11",
     ),
     Constant(
         "sampler_bytes_per_logit",
         16,
         "bytes",
-        "fp32 logits, fp32 probabilities and one sorted int64 index per entry of a row",
+        "8 for a copy and its log-probabilities in fp32, 8 for penalties (25 per distinct token "
+        "seen) and for the search of the most probable tokens",
         "2026-11",
     ),
     Constant(

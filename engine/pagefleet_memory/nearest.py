@@ -72,7 +72,7 @@ def _shorter_context(demand: Demand, groups: Sequence[NodeGroup]) -> Iterator[Ch
     longest = 0
     for group in _distinct(groups):
         longest = _longest(demand, group, above=longest)
-    if 0 < longest < demand.stated_model_len:
+    if demand.workload.shared_prefix_tokens < longest < demand.stated_model_len:
         shorter = Demand(
             demand.shape,
             replace(demand.workload, max_model_len=longest),

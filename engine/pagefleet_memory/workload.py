@@ -36,6 +36,14 @@ class Workload:
     def __post_init__(self) -> None:
         _check_optional_counts(self, ("max_model_len", "concurrency"))
         check_count("shared_prefix_tokens", self.shared_prefix_tokens, minimum=0)
+        prefix, longest = self.shared_prefix_tokens, self.max_model_len
+        if longest is not None and prefix >= longest:
+            raise LimitError(
+                f"{prefix} leave no room in max_model_len {longest}",
+                field="shared_prefix_tokens",
+                value=prefix,
+                hint=f"at most {longest - 1} works",
+            )
         rate = self.request_rate
         if rate is not None and (type(rate) not in (int, float) or not 0 < rate < 1e9):
             raise LimitError(f"must be above 0, not {rate!r}", field="request_rate", value=rate)

@@ -1,6 +1,7 @@
 """Ledger terms of one step: activations, rotary tables, logits."""
 
 from pagefleet_memory.accelerator import Accelerator
+from pagefleet_memory.activations import widest_row
 from pagefleet_memory.attention_scratch import has_kernels, scratch_bytes
 from pagefleet_memory.constants import constant
 from pagefleet_memory.dtypes import dtype_bytes
@@ -19,8 +20,8 @@ def workspace_term(
     tokens = limits.max_num_batched_tokens
     floor = constant(f"{accelerator.kind.lower()}_forward_floor")
     parts = {
-        f"{tokens} tokens x max(3 I/TP + 2 h, attention) + experts": (
-            tokens * _widest_row_bytes(shape, limits)
+        f"{tokens} tokens x (4 h + max(MLP, attention, norms, experts))": (
+            tokens * widest_row(shape, limits) * dtype_bytes(limits.dtype)
         ),
         "K and V of one request, gathered": _gathered_bytes(shape, accelerator, limits),
         "partial results of attention": scratch_bytes(shape, accelerator, limits),
@@ -56,21 +57,6 @@ def sampler_term(shape: ModelShape, limits: EngineLimits, *, stage: int) -> Ledg
         f"logits of max_num_seqs rows, then {rows} rows at a time x vocabulary x "
         f"{per_logit.value} B: {per_logit.source}",
     )
-
-
-def _widest_row_bytes(shape: ModelShape, limits: EngineLimits) -> int:
-    """Activations of one token where a layer is widest: MLP or attention, plus routed experts."""
-    tp = limits.tensor_parallel_size
-    experts = shape.experts_per_token * (shape.hidden_size + 2 * shape.moe_intermediate_size // tp)
-    mlp = 3 * -(-shape.intermediate_size // tp) if _has_dense_mlp(shape) else 0
-    queries = 2 * -(-shape.num_attention_heads // tp) * shape.head_dim
-    keys = 2 * max(1, shape.num_key_value_heads // tp) * shape.head_dim
-    widest = max(mlp, queries + keys) + 2 * shape.hidden_size
-    return (widest + experts) * dtype_bytes(limits.dtype)
-
-
-def _has_dense_mlp(shape: ModelShape) -> bool:
-    return any(kind.weights.mlp for kind in shape.layer_kinds)
 
 
 def _gathered_bytes(shape: ModelShape, accelerator: Accelerator, limits: EngineLimits) -> int:

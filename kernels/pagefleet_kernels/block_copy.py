@@ -5,6 +5,8 @@ records     [ block 0 | block 1 | ... ]   one record holds a block's keys, value
 pairs       row i: source block, destination block; a negative id is padding and copies nothing
 """
 
+from collections import Counter
+
 import torch
 
 from pagefleet_kernels.checks import check, check_tensor
@@ -39,8 +41,8 @@ def check_block_ids(records: torch.Tensor, pairs: torch.Tensor) -> None:
     largest = int(pairs.max()) if pairs.numel() else -1
     wanted = f"below the pool's {records.shape[0]} blocks"
     check(largest < records.shape[0], "pairs.max()", largest, wanted)
-    destinations, times = torch.unique(real[:, 1], return_counts=True)
-    twice = destinations[times > 1].tolist()
+    sources, destinations = real[:, 0].tolist(), real[:, 1].tolist()
+    twice = sorted(each for each, times in Counter(destinations).items() if times > 1)
     check(not twice, "pairs[:, 1]", twice, "each destination once")
-    read = destinations[torch.isin(destinations, real[:, 0])].tolist()
+    read = sorted(set(sources) & set(destinations))
     check(not read, "pairs[:, 1]", read, "destinations that are no source")

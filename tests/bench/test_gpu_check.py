@@ -8,6 +8,7 @@ everything that a GPU does.
 import math
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -218,6 +219,13 @@ def test_kernels_are_shared_out_and_each_is_compiled_by_one_process() -> None:
     assert sum(map(len, parts)) == sum(map(len, groups)) > len(groups)
     decode = [group for group in groups if len(group) == len(attention.BATCHES) + 1]
     assert len(decode) == len(attention.MODES), "a mode's plain and ragged batches"
+
+
+def test_processes_that_compile_for_too_long_are_ended() -> None:
+    quick, slow = (subprocess.Popen(["sleep", seconds]) for seconds in ("0", "60"))
+    assert compiling.finishes(quick, by=time.perf_counter() + 20)
+    assert not compiling.finishes(slow, by=time.perf_counter())
+    assert slow.returncode == -signal.SIGKILL
 
 
 def test_a_stage_that_is_begun_again_makes_what_is_missing() -> None:

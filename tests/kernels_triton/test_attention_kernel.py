@@ -5,6 +5,7 @@ loss that each mode itself brings; that a result is written in place, into rows 
 Left out: speed, and what only a GPU does (its order of sums, its tensor cores' precision).
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -128,18 +129,43 @@ def test_a_broken_sequence_shows_and_does_not_reach_its_neighbours() -> None:
     assert found[[0, *range(2, 14)]].isfinite().all()
 
 
+@pytest.mark.parametrize("mode", ["bfloat16", "int4"])
+def test_a_window_may_begin_at_any_place_of_a_tile(mode: str) -> None:
+    # the oldest key that is seen is the last, or the first, of a tile of 16, 32, 64 or 128
+    batch = [(1, 21 + key) for tile in (16, 32, 64, 128) for key in (tile - 1, tile)]
+    given = problem(batch, mode=mode, heads=(2, 1), features={"window": 21})
+    found = paged_attention(given.query, given.cache, given.metadata, **given.options)
+    error = (found.double() - exact_stored(given)).norm(dim=2) / exact_stored(given).norm(dim=2)
+    assert float(error.max()) < 1e-2, "a key that is left out changes a row by 2 % or more"
+
+
+def test_blocks_behind_a_window_are_not_read() -> None:
+    given = problem([(1, 150)], features={"window": 21})
+    expected = paged_attention(given.query, given.cache, given.metadata, **given.options)
+    given.pool.records[given.metadata.block_tables[0, : 128 // 16]] = 0xFF
+    found = paged_attention(given.query, given.cache, given.metadata, **given.options)
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("is_deterministic", [False, True])
 def test_sequences_without_tokens_in_this_step_are_passed_over(is_deterministic: bool) -> None:
     given = problem([(1, 20), (0, 33), (12, 12), (0, 0), (1, 7)])
     out = given.blank()
-    paged_attention(
-        given.query, given.cache, given.metadata,
-        out=out, is_deterministic=is_deterministic, **given.options,
-    )  # fmt: skip
+    given.options.update(out=out, is_deterministic=is_deterministic)
+    paged_attention(given.query, given.cache, given.metadata, **given.options)
+    del given.options["out"], given.options["is_deterministic"]
     assert relative_error(out, exact_stored(given)) < 5e-3
 
 
 def test_nothing_to_do() -> None:
     given = problem([(1, 5)])
-    empty = paged_attention(given.query[:0], given.cache, given.metadata, **given.options)
-    assert empty.shape == (0, 4, 64)
+    none = replace(
+        given.metadata,
+        query_starts=(0,),
+        seq_lens=(),
+        block_tables=given.metadata.block_tables[:0],
+    )
+    waiting = replace(given.metadata, query_starts=(0, 0))
+    for metadata in (none, waiting):
+        empty = paged_attention(given.query[:0], given.cache, metadata, **given.options)
+        assert empty.shape == (0, 4, 64)

@@ -17,7 +17,9 @@ from pagefleet_kernels.fp8_matmul import (
     quantize_fp8_weight,
 )
 from pagefleet_kernels.gpu.fp8_matmul import fp8_matmul
+from pagefleet_kernels.unpacking import product_bytes
 from tests.support.kernel_error import relative_error
+from tests.support.live_memory import live_memory
 
 TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 6e-3}
 
@@ -53,7 +55,12 @@ def test_products_are_those_of_the_dequantized_weight(
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 def test_a_large_batch_gives_the_same_product_and_does_not_overflow(dtype: torch.dtype) -> None:
     x, packed = inputs(300, 256, dtype) * 200, weight(256, 72)
-    assert relative_error(fp8_matmul(x, packed), exact_product(x, packed)) < TOLERANCES[dtype]
+    with live_memory(x, packed.codes, packed.scales) as memory:
+        found = fp8_matmul(x, packed)
+    assert relative_error(found, exact_product(x, packed)) < TOLERANCES[dtype]
+    assert memory.peak_bytes == found.nbytes + product_bytes(
+        num_rows=300, in_features=256, out_features=72, itemsize=2, has_kernel=True
+    )
 
 
 def test_quantized_weights_are_near_and_never_past_the_largest_code() -> None:

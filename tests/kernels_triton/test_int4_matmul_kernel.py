@@ -21,6 +21,7 @@ from pagefleet_kernels.int4_matmul import (
     repack_awq,
     repack_gptq,
 )
+from pagefleet_kernels.unpacking import product_bytes
 from tests.support.kernel_error import relative_error
 
 TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 6e-3}
@@ -74,6 +75,9 @@ def test_a_large_batch_is_multiplied_by_the_unpacked_weight() -> None:
     assert relative_error(int4_matmul(x, packed), exact) < TOLERANCES[torch.bfloat16]
     unpacked = unpack_int4(packed, dtype=torch.bfloat16)
     assert torch.equal(unpacked, dequantize_int4(packed).bfloat16())
+    assert unpacked.nbytes == product_bytes(
+        num_rows=300, in_features=256, out_features=72, itemsize=2, has_kernel=True
+    )
 
 
 def test_awqs_tensors_are_repacked_to_the_same_weight() -> None:

@@ -44,13 +44,17 @@ _LENGTHS = st.builds(
     lambda p50, more: TokenDistribution(p50, p50 + more), st.integers(1, 4000), st.integers(0, 8000)
 )
 _WORKLOAD = st.builds(
-    Workload,
+    lambda max_model_len, prefix, **rest: Workload(
+        max_model_len=max_model_len,
+        shared_prefix_tokens=min(prefix, max_model_len - 1),
+        **rest,
+    ),
     max_model_len=st.integers(1, 8192),
     concurrency=st.none() | st.integers(1, 300),
     request_rate=st.none() | st.floats(0.01, 100),
     input_tokens=st.none() | _LENGTHS,
     output_tokens=st.none() | _LENGTHS,
-    shared_prefix_tokens=st.integers(0, 5000),
+    prefix=st.integers(0, 5000),
 )
 _NUMBERS = st.none() | st.integers(-2, 1 << 52) | st.floats() | st.booleans() | st.text(max_size=4)
 

@@ -84,6 +84,8 @@ def test_a_shared_prefix_is_held_once() -> None:
     assert saved == pytest.approx(9 * 2000)
     most = context_load(Workload(input_tokens=lengths, shared_prefix_tokens=10**6), 8192)
     assert most.mean >= 1 and most.shared < 8192
+    short = context_load(Workload(input_tokens=lengths, shared_prefix_tokens=2000), 2100)
+    assert (short.shared, short.mean) == (2000, 100), "no request outgrows the context length"
 
 
 def test_an_open_length_leaves_room_for_more_than_one_request() -> None:
@@ -125,6 +127,7 @@ def test_every_option_that_was_looked_at_is_in_the_result() -> None:
         (lambda: Workload(concurrency=0), "concurrency"),
         (lambda: Workload(request_rate=-0.5), "request_rate"),
         (lambda: Workload(shared_prefix_tokens=-1), "shared_prefix_tokens"),
+        (lambda: Workload(max_model_len=9, shared_prefix_tokens=9), "shared_prefix_tokens"),
         (lambda: TokenDistribution(0, 10), "p50"),
         (lambda: TokenDistribution(10, 9), "p95"),
         (lambda: Pins(max_num_seqs=-4), "max_num_seqs"),

@@ -21,7 +21,7 @@ from tests.support import triton_interpreter
 
 triton_interpreter.install()
 
-from pagefleet_kernels import KV_MODES, KVLayout, LayerCache, LayerKVShape  # noqa: E402
+from pagefleet_kernels import KV_MODES, KVLayout, LayerKVShape  # noqa: E402
 from pagefleet_kernels.fp8_matmul import fp8_matmul_reference, quantize_fp8_weight  # noqa: E402
 from pagefleet_kernels.gpu import attention  # noqa: E402
 from pagefleet_kernels.gpu.activation import silu_mul  # noqa: E402
@@ -150,26 +150,28 @@ def merged_splits(folder: Path) -> None:
 
 
 def far_rows_of_the_kv_write(folder: Path) -> None:
-    caches: list[LayerCache] = []
-    results = []
-    query, key, value = numbers(3, 2, 64), numbers(3, 1, 64), numbers(3, 1, 64)
+    near = numbers(3, 2, 64), numbers(3, 1, 64), numbers(3, 1, 64)
+    query, key, value = (apart(folder, each) for each in near)
+    expected, found = written(*near), written(query, key, value)
+    assert torch.equal(expected, found)
+
+
+def written(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The turned query and the records, as bytes."""
+    records = torch.zeros(2, CACHE.record_bytes, dtype=torch.uint8)
     angles = torch.tensor([[0.1], [0.7], [0.2], [0.9]])
-    near = (query, key, value)
-    far = (apart(folder, query), apart(folder, key), apart(folder, value))
-    for given in (near, far):
-        records = torch.zeros(2, CACHE.record_bytes, dtype=torch.uint8)
-        caches.append(layer_cache(records, CACHE, 0))
-        turned = rope_store_kv(
-            *given,
-            caches[-1],
-            torch.tensor([3, 9, 1]),
-            positions=torch.tensor([0, 3, 1]),
-            cos=angles.cos(),
-            sin=angles.sin(),
-            debug=True,
-        )
-        results.append((turned, records))
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    turned = rope_store_kv(
+        query,
+        key,
+        value,
+        layer_cache(records, CACHE, 0),
+        torch.tensor([3, 9, 1]),
+        positions=torch.tensor([0, 3, 1]),
+        cos=angles.cos(),
+        sin=angles.sin(),
+        debug=True,
+    )
+    return torch.cat([turned.view(torch.uint8).flatten(), records.flatten()])
 
 
 def far_blocks_are_copied(folder: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from pagefleet_engine.executor import StepInputs
-from pagefleet_engine.layers.fuse_decoder import TRIAL_TOKENS, FusedDecoder, fuse_decoder
+from pagefleet_engine.layers.fuse_decoder import FusedDecoder, fuse_decoder, trial_positions
 from pagefleet_engine.model_runner import run_model
 from pagefleet_engine.models.attention import (
     ATTENTION_NAME,
@@ -68,22 +68,25 @@ def random_model(
     return model.requires_grad_(False).eval()
 
 
-def fuse(model: PreTrainedModel, backend: KernelBackend) -> FusedDecoder:
+def fuse(
+    model: PreTrainedModel, backend: KernelBackend, *, max_model_len: int = 32
+) -> FusedDecoder:
     attach(model, UseRecorder())
-    return fuse_decoder(model, backend, partial(_run, model, TRIAL_TOKENS))
+    run = partial(_run, model, trial_positions(max_model_len, CPU))
+    return fuse_decoder(model, backend, run)
 
 
 def uses_of(model: PreTrainedModel) -> list[LayerUse]:
     recorder = UseRecorder()
     attach(model, recorder)
-    _run(model, 2)
+    _run(model, torch.arange(2))
     return [recorder.layers[index] for index in sorted(recorder.layers)]
 
 
 @torch.inference_mode()
-def _run(model: PreTrainedModel, num_tokens: int) -> None:
-    positions = torch.arange(num_tokens)
-    run_model(model, torch.zeros_like(positions), positions, positions[-1:])
+def _run(model: PreTrainedModel, positions: torch.Tensor) -> None:
+    first = torch.zeros(1, dtype=torch.int64)
+    run_model(model, torch.zeros_like(positions), positions, first)
 
 
 def paged(

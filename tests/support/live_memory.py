@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # so is its base
+class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
     """Counts storages that appear under it; those that were there before are not its matter."""
 
     def __init__(self, *known: torch.Tensor) -> None:

@@ -23,7 +23,7 @@ from pagefleet_kernels import KernelBackend
 
 logger = logging.getLogger(__name__)
 
-TRIAL_TOKENS = 16  # so many positions that RoPE shows
+TRIAL_TOKENS = 16
 
 Calls = dict[nn.Module, LayerCall]
 Forwards = dict[nn.Module, FusedLayer | FusedFinalNorm]
@@ -45,7 +45,7 @@ class FusedDecoder:
 def fuse_decoder(
     model: PreTrainedModel, backend: KernelBackend, run: Callable[[], None]
 ) -> FusedDecoder:
-    """In place; `run` is a forward of TRIAL_TOKENS tokens with any attention attached.
+    """In place; `run` is a forward at `trial_positions` with any attention attached.
 
     Another attention must be attached afterwards. Ranks do it at the same time.
     """
@@ -55,7 +55,7 @@ def fuse_decoder(
     calls = _watch([*layers, *([last] if isinstance(last, nn.Module) else [])], run)
     for layer in layers:
         try:
-            fused[layer] = _tried(layer, calls[layer], backend)
+            fused[layer] = _tried(layer, calls.get(layer), backend)
         except (KeepAsItIs, RuntimeError, TypeError, ValueError) as error:
             done.kept[str(error)] += 1
     done.layers = len(fused)
@@ -68,6 +68,12 @@ def fuse_decoder(
         torch.cuda.empty_cache()  # of weights that were joined
     logger.info("%s", done)
     return done
+
+
+def trial_positions(max_model_len: int, device: torch.device) -> torch.Tensor:
+    """From the first to the last that is served: some models scale what lies far out."""
+    steps = torch.arange(TRIAL_TOKENS, device=device)
+    return steps * (max_model_len - 1) // (TRIAL_TOKENS - 1)
 
 
 def _watch(modules: Iterable[nn.Module], run: Callable[[], None]) -> Calls:
@@ -89,7 +95,9 @@ def _watch(modules: Iterable[nn.Module], run: Callable[[], None]) -> Calls:
     return calls
 
 
-def _tried(layer: nn.Module, call: LayerCall, backend: KernelBackend) -> FusedLayer:
+def _tried(layer: nn.Module, call: LayerCall | None, backend: KernelBackend) -> FusedLayer:
+    if call is None:
+        raise KeepAsItIs("it is not called with hidden states")
     trial = LayerTrial(layer, call)
     fused = FusedLayer(layer, trial.index, trial.use, backend)
     trial.check(fused)

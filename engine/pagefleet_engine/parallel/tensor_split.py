@@ -25,6 +25,15 @@ from pagefleet_engine.parallel.pieces import (
 _WHOLE = ("replicate", "replicated_with_grad_allreduce")
 _HEAD_STYLES = ("colwise_gather_output", "colwise_rep", "colwise")
 _KV_PROJECTIONS = ("k_proj", "v_proj")
+# What a model's own plan leaves whole on every rank, though it splits like any MLP.
+_SHARED_EXPERT = "model.layers.*.mlp.shared_expert"
+_BESIDE_PLANS: Mapping[str, Mapping[str, str]] = {
+    "qwen2_moe": {
+        f"{_SHARED_EXPERT}.gate_proj": "colwise",
+        f"{_SHARED_EXPERT}.up_proj": "colwise",
+        f"{_SHARED_EXPERT}.down_proj": "rowwise",
+    }
+}
 
 
 def split_tensors(model: PreTrainedModel, group: RankGroup) -> dict[str, Piece]:
@@ -40,10 +49,11 @@ class _Splitter:
         self._group = group
         self._size = group.place.tensor_size
         self._rank = group.place.tensor_rank
-        self._plan: Mapping[str, str] = model.tp_plan or {}
         self._pieces: dict[str, Piece] = {}
-        if not self._plan:
+        if not model.tp_plan:
             raise self._refusal("the model brings no tensor-parallel plan")
+        more = _BESIDE_PLANS.get(model.config.model_type, {})
+        self._plan: Mapping[str, str] = {**model.tp_plan, **more}
 
     def split(self) -> dict[str, Piece]:
         embedding = self._model.get_input_embeddings()

@@ -23,6 +23,12 @@ def _batch_holds_all_sequences(spec: Spec) -> bool:
     return seqs is None or tokens is None or tokens >= seqs
 
 
+def _prefix_leaves_room(spec: Spec) -> bool:
+    workload = spec.workload_or_default
+    prefix, longest = workload.shared_prefix_tokens, workload.max_model_len
+    return prefix is None or longest is None or prefix < longest
+
+
 def _rollout_moves(spec: Spec) -> bool:
     strategy = spec.rollout_strategy
     return strategy is None or not (strategy.max_surge == 0 and strategy.max_unavailable == 0)
@@ -139,6 +145,17 @@ CEL_RULES: tuple[CelRule, ...] = (
         holds=_batch_holds_all_sequences,
         accepted=example(sizing={"maxNumSeqs": 64, "maxNumBatchedTokens": 64}),
         refused=example(sizing={"maxNumSeqs": 64, "maxNumBatchedTokens": 63}),
+    ),
+    CelRule(
+        name="prefix-within-context",
+        path=("workload",),
+        expression="!has(self.sharedPrefixTokens) || !has(self.maxModelLen) || "
+        "self.sharedPrefixTokens < self.maxModelLen",
+        message="sharedPrefixTokens must be below maxModelLen, which counts the prefix too",
+        field="spec.workload.sharedPrefixTokens",
+        holds=_prefix_leaves_room,
+        accepted=example(workload={"sharedPrefixTokens": 511, "maxModelLen": 512}),
+        refused=example(workload={"sharedPrefixTokens": 512, "maxModelLen": 512}),
     ),
     lengths_rule("inputTokens"),
     lengths_rule("outputTokens"),

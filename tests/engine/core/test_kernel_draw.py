@@ -4,7 +4,6 @@ Covered: seeds, places and what follows from them, launches and transfers, ties,
 workspace. Left out: what each parameter does to a row (test_sampler.py).
 """
 
-import weakref
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from pagefleet_engine.sampling.torch_draw import TorchDraw
 from pagefleet_engine.sequence import Sequence
 from pagefleet_kernels.sampling import SamplingRows, sample_reference
 from pagefleet_memory.constants import constant
+from tests.support.live_memory import live_memory
 from tests.support.sampled_rows import DRAWS, sample_one, sampler_of, sequence
 
 REFERENCE = DRAWS["reference"]
@@ -201,24 +201,6 @@ def test_warm_up_runs_both_ways_on_the_models_type_and_on_copies() -> None:
     assert sampler_of(DRAWS["torch"]).warm_up(torch.zeros(1, 50)) == 0
 
 
-class LiveBytes(TorchFunctionMode):
-    """The most bytes that the results of calls held at one time."""
-
-    def __init__(self) -> None:
-        self.peak = 0
-        self._results: list[tuple[weakref.ref[torch.Tensor], int, int]] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self._results = [each for each in self._results if each[0]() is not None]
-        for each in result if isinstance(result, tuple) else (result,):
-            if isinstance(each, torch.Tensor):
-                storage = each.untyped_storage()
-                self._results.append((weakref.ref(each), storage.data_ptr(), storage.nbytes()))
-        self.peak = max(self.peak, sum({place: size for _, place, size in self._results}.values()))
-        return result
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_the_workspace_of_a_step_is_within_the_ledgers_term(dtype: torch.dtype) -> None:
     count, vocab_size = CHUNK_ROWS + 1, 20_000
@@ -230,11 +212,10 @@ def test_the_workspace_of_a_step_is_within_the_ledgers_term(dtype: torch.dtype) 
         row.token_ids += range(4000)
     logits = torch.zeros(count, vocab_size, dtype=dtype)
     draw = KernelDraw(lambda logits, rows, *, any_filter: logits.argmax(dim=1), seed=0)
-    with LiveBytes() as memory:
+    with live_memory(logits) as memory:
         Sampler(draw, eos_token_ids=frozenset()).sample(logits, rows)
-    workspace = memory.peak - logits.nbytes
     assert constant("sampler_rows").value == CHUNK_ROWS
-    per_logit = workspace / (CHUNK_ROWS * vocab_size)
+    per_logit = memory.peak_bytes / (CHUNK_ROWS * vocab_size)
     assert 6 < per_logit < constant("sampler_bytes_per_logit").value
 
 

@@ -14,6 +14,14 @@ from tests.support.parallel_engine import PROMPTS, assert_same, generate, open_l
 from tests.support.quantized_checkpoint import save_quantized
 from tests.support.quantized_forms import FORMS, SIZES
 
+QWEN2_MOE: dict[str, Any] = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 24,
+    "vocab_size": 192,  # needs no padding, so that bytes can be compared
+}
+
 CASES: list[tuple[str, dict[str, Any], int, int]] = [
     ("llama", {"tie_word_embeddings": True}, 2, 1),
     ("llama", {"num_key_value_heads": 1}, 2, 2),
@@ -36,6 +44,17 @@ def test_ranks_together_give_the_tokens_of_one(
         expected = generate(one)
     with open_llm(tmp_path, tensor=tensor, stages=stages) as several:
         assert_same(generate(several), expected)
+
+
+def test_a_shared_expert_is_split_where_the_models_plan_leaves_it_whole(tmp_path: Path) -> None:
+    save_model(tmp_path, "qwen2_moe", **QWEN2_MOE)
+    with open_llm(tmp_path) as one:
+        expected = generate(one)
+    with open_llm(tmp_path, tensor=2) as several:
+        assert_same(generate(several), expected)
+        weights = next(each for each in several.core.ledger().terms if each.name == "weights")
+    # Packed layers do not count their biases.
+    assert weights.measured_bytes == pytest.approx(weights.predicted_bytes, rel=1e-2)
 
 
 @pytest.mark.parametrize(("name", "tensor", "stages"), [("awq-32", 2, 1), ("fp8-block", 2, 2)])
