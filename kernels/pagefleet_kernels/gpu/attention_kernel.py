@@ -203,16 +203,10 @@ def attention_kernel(
 
     # A row that saw nothing (padding, a sequence of no tokens) is zero; not-a-number stays.
     total = tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
-    column = tl.arange(0, V_PADDED)
+    out_low = out_low / total
+    out_high = out_high / total
     place = out_ptr + out_row[:, None]
-    if V_HALVES == 0:
-        inside = is_row[:, None] & (column < V_WIDTH)[None, :]
-        out = (out_low / total).to(out_ptr.dtype.element_ty)
-        tl.store(place + column[None, :], out, mask=inside)
-    else:
-        inside = is_row[:, None] & (column < V_WIDTH // 2)[None, :]
-        out_low = out_low / total
-        out_high = out_high / total
+    if V_HALVES == 1:
         # Turned one after the other where no group lies across the middle: registers do not hold
         # both while they are.
         IN_TURN: tl.constexpr = ROTATED and V_WIDTH // 2 % V_INT4_GROUP == 0
@@ -223,18 +217,22 @@ def attention_kernel(
                 out_low, out_high = rotate_halves(
                     out_low, out_high, V_WIDTH // 2, V_PADDED, V_INT4_GROUP
                 )
-        if V_HALVES == 2:  # even and odd columns
-            place += (column * 2)[None, :]
-            next_half = 1
-        else:
-            place += column[None, :]
-            next_half = V_WIDTH // 2
+        column = tl.arange(0, V_PADDED)
+        place += column[None, :]
+        inside = is_row[:, None] & (column < V_WIDTH // 2)[None, :]
         if IN_TURN:
             out_low = rotate_half(out_low, V_INT4_GROUP)
         tl.store(place, out_low.to(out_ptr.dtype.element_ty), mask=inside)
         if IN_TURN:
             out_high = rotate_half(out_high, V_INT4_GROUP)
-        tl.store(place + next_half, out_high.to(out_ptr.dtype.element_ty), mask=inside)
+        tl.store(place + V_WIDTH // 2, out_high.to(out_ptr.dtype.element_ty), mask=inside)
+    else:
+        out = out_low.to(out_ptr.dtype.element_ty)
+        if V_HALVES == 2:
+            out = tl.interleave(out, out_high.to(out_ptr.dtype.element_ty))
+        column = tl.arange(0, out.shape[1])
+        inside = is_row[:, None] & (column < V_WIDTH)[None, :]
+        tl.store(place + column[None, :], out, mask=inside)
 
 
 @triton.jit

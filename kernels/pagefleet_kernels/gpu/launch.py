@@ -123,10 +123,13 @@ def prefill_tile(shape: AttentionShape, *, capability: int) -> TileLaunch:
         return _prefill_tile_before_hopper(shape)
     if shape.is_plain and shape.widest <= WIDE:
         return TileLaunch(block_m=128, tile=64, num_warps=8, num_stages=3)
-    is_short_of_registers = shape.widest > WIDE and not shape.is_plain
-    tile = 16 if is_short_of_registers else 32
-    num_stages = 1 if is_short_of_registers and shape.kv_mode == "int4" else 2
-    return TileLaunch(block_m=128, tile=tile, num_warps=8, num_stages=num_stages)
+    if shape.is_plain:
+        return TileLaunch(block_m=128, tile=32, num_warps=8, num_stages=2)
+    if shape.widest > WIDE:
+        num_stages = 1 if shape.kv_mode == "int4" else 2
+        return TileLaunch(block_m=128, tile=16, num_warps=8, num_stages=num_stages)
+    tile = 64 if shape.widest <= NARROW else 32
+    return TileLaunch(block_m=128, tile=tile, num_warps=8, num_stages=2)
 
 
 def _prefill_tile_before_hopper(shape: AttentionShape) -> TileLaunch:
