@@ -97,7 +97,8 @@ def run_rank(
 
 def run_ranks(config: EngineConfig, todo: list[StepInputs]) -> dict[int, tuple[int, Any]]:
     """Replays and best tokens of every rank."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # imports once, as for an engine's ranks
+    context.set_forkserver_preload(["pagefleet_engine.parallel.rank"])
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     results: Queue[Any] = context.Queue()
     places = node_places(config, Node())
