@@ -62,6 +62,7 @@ def _int4(
         aligned=(*tensors, "width", "x_stride", "num_groups"),
         num_warps=launch.num_warps,
         num_stages=launch.num_stages,
+        max_registers=launch.max_registers,
     )
     return Variant(
         kernel="int4_matmul",
@@ -91,6 +92,7 @@ def _fp8(launch: MatmulLaunch, *, parts: int) -> Variant:
         aligned=(*tensors, "width", "x_stride", "depth"),
         num_warps=launch.num_warps,
         num_stages=launch.num_stages,
+        max_registers=launch.max_registers,
     )
     return Variant(
         kernel="fp8_matmul",

@@ -109,4 +109,5 @@ def _multiply(
         BLOCK_K=BLOCK_K,
         num_warps=launch.num_warps,
         num_stages=launch.num_stages,
+        maxnreg=launch.max_registers,
     )

@@ -162,6 +162,7 @@ def _multiply(
         BLOCK_N=launch.block_n,
         num_warps=launch.num_warps,
         num_stages=launch.num_stages,
+        maxnreg=launch.max_registers,
     )
 
 

@@ -106,9 +106,10 @@ def decode_tile(shape: AttentionShape, *, query_len: int) -> TileLaunch:
     if shape.widest > WIDE:
         num_stages = 3 if shape.kv_mode == "int8" else 2
         return TileLaunch(block_m=block_m, tile=32, num_warps=4, num_stages=num_stages)
+    is_padded = shape.widest > max(shape.head_dim, shape.v_head_dim)
     return TileLaunch(
         block_m=block_m,
-        tile=DECODE_TILE,
+        tile=DECODE_TILE // 2 if is_padded and "int4" in shape.formats else DECODE_TILE,
         num_warps=4,
         num_stages=DECODE_STAGES.get(shape.kv_mode, 3),
         max_registers=MOST_REGISTERS if shape.kv_mode == "int4" else REGISTERS_OF_THREE,
